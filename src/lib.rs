@@ -1,0 +1,1 @@
+//! Serin: a transparent recording proxy with live fidelity canaries.
