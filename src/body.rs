@@ -1,0 +1,13 @@
+//! Bodies: a bounded copy taken while bytes stream by, and the budget all copies share.
+
+pub mod budget;
+pub mod replay;
+
+/// Any error, boxed as it travels between layers.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that hands on several received pieces as one frame, and remembers where they were joined.
+pub trait Edges {
+    /// Lengths of the pieces of the latest data frame; empty when it was received as it is.
+    fn edges(&self) -> &[u32];
+}

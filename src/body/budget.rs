@@ -1,0 +1,94 @@
+//! The memory all copies of bodies share. A lease grows with the bytes it stands for and gives them back when it is
+//! dropped, wherever that happens: after the record is durable, or with an exchange nobody recorded.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A cap on bytes held in copies, shared by every exchange. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    used: AtomicU64,
+    cap: u64,
+}
+
+/// A part of the budget, as large as what has been granted so far.
+#[derive(Debug)]
+pub struct Lease {
+    budget: Budget,
+    held: u64,
+    /// The most this one lease may hold.
+    cap: u64,
+}
+
+impl Budget {
+    pub fn new(cap: u64) -> Self {
+        Self(Arc::new(Pool { used: AtomicU64::new(0), cap }))
+    }
+
+    /// Bytes granted and not yet given back.
+    pub fn used(&self) -> u64 {
+        self.0.used.load(Relaxed)
+    }
+
+    /// An empty lease that may grow to `cap` bytes, as long as the whole budget allows.
+    pub fn lease(&self, cap: u64) -> Lease {
+        Lease { budget: self.clone(), held: 0, cap }
+    }
+}
+
+impl Lease {
+    /// Asks for `bytes` more; `false` leaves the lease as it was.
+    pub fn grow(&mut self, bytes: u64) -> bool {
+        if self.held + bytes > self.cap {
+            return false;
+        }
+        // Two threads may both pass the check below and then one takes its share back: the cap is never exceeded by
+        // more than is visible in `used` for a moment, and nothing waits.
+        let pool = &self.budget.0;
+        if pool.used.fetch_add(bytes, Relaxed) + bytes > pool.cap {
+            pool.used.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.held += bytes;
+        true
+    }
+
+    /// Gives everything back now.
+    pub fn release(&mut self) {
+        self.budget.0.used.fetch_sub(self.held, Relaxed);
+        self.held = 0;
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_granted_comes_back() {
+        let budget = Budget::new(100);
+        let mut one = budget.lease(80);
+        let mut two = budget.lease(80);
+        assert!(one.grow(60) && !one.grow(30), "a lease has its own cap");
+        assert!(!two.grow(50) && two.grow(40), "the budget is shared");
+        assert_eq!(budget.used(), 100);
+        drop(one);
+        assert!(two.grow(40));
+        two.release();
+        drop(two);
+        assert_eq!(budget.used(), 0);
+    }
+}

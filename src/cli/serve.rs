@@ -1,0 +1,52 @@
+//! `serin serve`
+
+use std::io::IsTerminal;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::app::{App, Fault, code};
+use crate::config::Config;
+
+/// Runs until it is told to stop, then drains. A second signal ends it at once.
+pub fn run(config: Config) -> Result<(), Fault> {
+    log_to_stderr(&config.log.level)?;
+    let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot wait for signals: {error}"));
+    // Signals are caught before anything listens: one that comes early still drains.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
+    let mut signals = {
+        let _entered = runtime.enter();
+        [signal(SignalKind::interrupt()).map_err(internal)?, signal(SignalKind::terminate()).map_err(internal)?]
+    };
+    let app = App::start(config)?;
+    runtime.block_on(either(&mut signals));
+    tracing::info!("draining; a second signal ends it at once");
+    let stopping = std::thread::Builder::new().name("serin-drain".into()).spawn(move || app.stop()).map_err(internal)?;
+    runtime.block_on(async {
+        while !stopping.is_finished() {
+            tokio::select! {
+                () = either(&mut signals) => {
+                    return Err(Fault::new(code::FINDING, "stopped before everything had drained"));
+                }
+                () = tokio::time::sleep(std::time::Duration::from_millis(20)) => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+async fn either([one, two]: &mut [tokio::signal::unix::Signal; 2]) {
+    tokio::select! { _ = one.recv() => {} _ = two.recv() => {} }
+}
+
+fn log_to_stderr(level: &str) -> Result<(), Fault> {
+    let filter = tracing_subscriber::EnvFilter::try_new(level).map_err(|error| {
+        Fault::new(code::CONFIG, format!("[log] level = {level:?}: {error}; write error, warn, info, debug or trace"))
+    })?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `serin sessions`
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+
+use crate::app::{Fault, code};
+use crate::config::Config;
+use crate::conversation::{Conversations, Error, Filter, Sessions, render};
+use crate::journal;
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Recorded conversations, the latest first.
+    #[command(after_help = "Example: serin sessions list --limit 5")]
+    List {
+        /// At most this many.
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One conversation, turn by turn.
+    #[command(after_help = "Example: serin sessions show 0193")]
+    Show {
+        /// Its id, or an unambiguous beginning of it.
+        id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Common {
+    /// Print JSON: one object a line for `list`, one object for `show`.
+    #[arg(long)]
+    json: bool,
+    /// Read this journal instead of the configured one.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Canaries' conversations instead of clients'.
+    #[arg(long)]
+    canary: bool,
+}
+
+pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
+    let (Command::List { common, .. } | Command::Show { common, .. }) = command;
+    let mut dir = common.dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    if common.canary {
+        dir.push("canary");
+    }
+    let sessions = open(&dir)?;
+    let text = match command {
+        Command::List { limit, .. } => {
+            let lines = sessions.list(&Filter { limit: *limit, ..Filter::default() }).map_err(fault)?;
+            match common.json {
+                true => lines.iter().map(json).collect::<Result<String, _>>()?,
+                false => render::list(&lines),
+            }
+        }
+        Command::Show { id, .. } => {
+            let session = sessions.show(id).map_err(fault)?;
+            if common.json { json(&session)? } else { render::show(&session) }
+        }
+    };
+    super::print(&text)
+}
+
+fn open(dir: &Path) -> Result<Sessions, Fault> {
+    Conversations::read_only(dir).map_err(fault)
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
+    let line = serde_json::to_string(value);
+    line.map(|line| line + "\n").map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))
+}
+
+fn fault(error: Error) -> Fault {
+    let code = match &error {
+        Error::Unknown(_) | Error::Ambiguous { .. } | Error::Journal(journal::Error::Missing { .. }) => code::UNREADABLE,
+        _ => code::IO,
+    };
+    Fault::new(code, error.to_string())
+}

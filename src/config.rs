@@ -1,0 +1,270 @@
+//! `config.toml`: the subsystems' own sections put together, read strictly and checked as a whole.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::proxy::route;
+use crate::units::{Size, Span};
+use crate::upstream::{self, embedded};
+use crate::{canary, recorder};
+
+/// The whole file. Every key has a default; an unknown one is an error.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub listen: Listen,
+    pub admin: Admin,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<upstream::Config>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub route: Vec<route::Config>,
+    pub fallback: embedded::Config,
+    pub record: recorder::Config,
+    pub canary: canary::Config,
+    pub limits: Limits,
+    pub log: Log,
+}
+
+/// `[listen]`: traffic.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Listen {
+    pub address: SocketAddr,
+    /// PEM files; both or neither.
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+    pub client_eof: ClientEof,
+}
+
+/// What a client means that closes only its writing side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientEof {
+    /// It is gone: its request is cancelled.
+    Cancel,
+    /// It still reads: the answer is sent.
+    Honour,
+}
+
+/// `[admin]`: metrics, health and API.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    pub address: SocketAddr,
+    /// PEM files; both or neither.
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
+    /// A file that holds the token readers must show.
+    pub token_file: PathBuf,
+}
+
+/// `[limits]`: every bound of the path in one place.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    pub threads: usize,
+    pub connections: usize,
+    pub in_flight: usize,
+    pub body_copy: Size,
+    pub connect: Span,
+    pub head: Span,
+    pub idle: Span,
+    pub header_read: Span,
+    pub pool_idle: Span,
+    pub pool_size: usize,
+    pub drain: Span,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Log {
+    pub level: String,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            client_eof: ClientEof::Cancel,
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 9464)),
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
+            token_file: PathBuf::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            connections: 16_384,
+            in_flight: 8_192,
+            body_copy: Size::mib(16),
+            connect: Span::seconds(5),
+            head: Span::seconds(1_800),
+            idle: Span::seconds(600),
+            header_read: Span::seconds(30),
+            pool_idle: Span::seconds(4),
+            pool_size: 1_024,
+            drain: Span::seconds(180),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".into() }
+    }
+}
+
+/// Why a configuration cannot be used: one line that says what, where and what would do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{path}: {error}; name another file with --config FILE")]
+    Unreadable { path: String, error: std::io::Error },
+    #[error("{0}")]
+    Bad(String),
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Error::Unreadable { path: path.display().to_string(), error })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads and checks a text; `name` stands for it in messages.
+    pub fn parse(text: &str, name: &str) -> Result<Self, Error> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let message = error.message().replace("unknown field", "unknown key").replace('\n', "; ");
+            Error::Bad(format!("{name}:{line}: {message}"))
+        })?;
+        config.check().map_err(|message| Error::Bad(format!("{name}: {message}")))?;
+        Ok(config)
+    }
+
+    /// What no single key can know.
+    fn check(&self) -> Result<(), String> {
+        self.check_names()?;
+        let unset = |path: &PathBuf| path.as_os_str().is_empty();
+        let (listen, admin) = (&self.listen, &self.admin);
+        for (section, cert, key) in
+            [("[listen]", &listen.cert_file, &listen.key_file), ("[admin]", &admin.cert_file, &admin.key_file)]
+        {
+            if unset(cert) != unset(key) {
+                return Err(format!("{section} cert_file and key_file belong together; set both or neither"));
+            }
+        }
+        if !admin.address.ip().is_loopback() && (unset(&admin.cert_file) || unset(&admin.token_file)) {
+            return Err(format!(
+                "[admin] address = \"{}\" is not a loopback address; that needs cert_file, key_file and token_file",
+                admin.address
+            ));
+        }
+        if self.admin.address == self.listen.address && self.listen.address.port() != 0 {
+            return Err("[admin] address and [listen] address are the same; traffic and admin never share one".into());
+        }
+        if self.limits.body_copy > self.record.memory {
+            return Err("[limits] body_copy is larger than [record] memory; no such body could ever be recorded".into());
+        }
+        let counts = [
+            ("[limits] threads", self.limits.threads),
+            ("[limits] connections", self.limits.connections),
+            ("[limits] in_flight", self.limits.in_flight),
+            ("[record] queue", self.record.queue),
+            ("[fallback] threads", self.fallback.threads),
+            ("[fallback] slots", self.fallback.slots),
+            ("[fallback] queue", self.fallback.queue),
+        ];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((key, _)) => Err(format!("{key} = 0 would let nothing through; it must be at least 1")),
+            None => Ok(()),
+        }
+    }
+
+    fn check_names(&self) -> Result<(), String> {
+        for (at, upstream) in self.upstream.iter().enumerate() {
+            let name = &upstream.name;
+            if name.is_empty() || ["embedded", "none", "unknown"].contains(&name.as_str()) {
+                return Err(format!("[[upstream]] name = {name:?} is reserved; choose another"));
+            }
+            if self.upstream[..at].iter().any(|earlier| earlier.name == *name) {
+                return Err(format!("two [[upstream]] are named {name:?}; names must differ"));
+            }
+        }
+        match self.route.iter().find(|route| !route.path_prefix.starts_with('/')) {
+            Some(route) => Err(format!("[[route]] path_prefix = {:?} must begin with /", route.path_prefix)),
+            None => Ok(()),
+        }
+    }
+
+    /// The effective configuration as a file, for `check-config` and for the hash.
+    pub fn text(&self) -> String {
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Twelve hexadecimal digits that change with any effective key.
+    pub fn hash(&self) -> String {
+        blake3::hash(self.text().as_bytes()).to_hex()[..12].to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bad(text: &str) -> String {
+        Config::parse(text, "config.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_shipped_file_says_what_the_defaults_are() {
+        let shipped = Config::parse(include_str!("../config.toml"), "config.toml").unwrap();
+        assert_eq!(shipped, Config::default());
+    }
+
+    #[test]
+    fn a_mistake_is_one_line_with_place_and_remedy() {
+        let cases = [
+            ("[listen]\nadress = \"127.0.0.1:1\"", "config.toml:2: unknown key `adress`, expected one of `address`"),
+            ("[lisen]", "config.toml:1: unknown key `lisen`"),
+            ("[limits]\ndrain = \"soon\"", "write it like"),
+            ("[listen]\naddress = \"nowhere\"", "config.toml:2: "),
+            ("[admin]\naddress = \"0.0.0.0:9464\"", "not a loopback address; that needs cert_file"),
+            ("[listen]\ncert_file = \"a\"", "set both or neither"),
+            ("[fallback]\nindex_topk = 0", "index_topk is \"all\" or a number above 0"),
+            ("[[upstream]]\nname = \"a\"\nurl = \"x\"\n[[upstream]]\nname = \"a\"\nurl = \"x\"", "names must differ"),
+            ("[[upstream]]\nname = \"embedded\"\nurl = \"x\"", "reserved"),
+            ("[[upstream]]\nname = \"a\"", "missing field `url`"),
+            ("[record]\nmemory = \"1MiB\"", "body_copy is larger"),
+            ("[limits]\nthreads = 0", "at least 1"),
+            ("x =", "config.toml:1: "),
+        ];
+        for (text, expected) in cases {
+            let message = bad(text);
+            assert!(message.contains(expected) && !message.contains('\n'), "{text:?} gave {message:?}");
+        }
+    }
+
+    #[test]
+    fn what_check_config_prints_is_read_back() {
+        let config = Config::default();
+        assert_eq!(Config::parse(&config.text(), "x").unwrap(), config);
+        assert_eq!(config.hash().len(), 12);
+    }
+}

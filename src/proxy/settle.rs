@@ -1,0 +1,189 @@
+//! Accounts that are settled when an exchange ends: permits, counters and durations.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::journal::record::{End, Origin, Phase};
+use crate::metrics::{FIRST_TOKEN_BUCKETS, Metrics, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
+use crate::recorder::tap::Ended;
+
+/// Seconds from the request to the client's cancel.
+const CANCEL_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+
+/// The proxy's counters, permits and list of live exchanges. Cheap to clone.
+#[derive(Clone)]
+pub struct Accounts(Arc<Books>);
+
+struct Books {
+    permits: Arc<Semaphore>,
+    /// Live exchanges by id: when they began (Unix nanoseconds) and their path. As large as the permits allow.
+    live: DashMap<String, (u64, String)>,
+    requests: IntCounterVec,
+    canaries: IntCounterVec,
+    duration: HistogramVec,
+    first_byte: HistogramVec,
+    overhead: Histogram,
+    cancel: HistogramVec,
+    in_flight: IntGauge,
+    shed: IntCounter,
+    forged: IntCounter,
+    fallback: IntCounterVec,
+    bytes: IntCounterVec,
+}
+
+/// A permit to be in flight; given back when dropped.
+pub struct Permit {
+    books: Arc<Books>,
+    id: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Accounts {
+    pub fn new(metrics: &Metrics, in_flight: usize, upstreams: &[&str]) -> Self {
+        let requests = metrics.counters(
+            "serin_proxy_requests_total",
+            "Clients' requests by how their exchange ended.",
+            &["upstream", "outcome"],
+        );
+        let duration = metrics.histograms(
+            "serin_proxy_request_seconds",
+            "From the arrival of a request to the last byte of its answer.",
+            &["upstream"],
+            REQUEST_BUCKETS,
+        );
+        let first_byte = metrics.histograms(
+            "serin_proxy_first_byte_seconds",
+            "From the arrival of a request to the first byte of its answer's body.",
+            &["upstream"],
+            FIRST_TOKEN_BUCKETS,
+        );
+        let cancel = metrics.histograms(
+            "serin_proxy_cancel_seconds",
+            "Age of an exchange when its client went away; the upstream is cancelled at that moment.",
+            &["phase"],
+            CANCEL_BUCKETS,
+        );
+        let fallback = metrics.counters(
+            "serin_proxy_fallback_total",
+            "Requests answered by the embedded engine in place of an upstream.",
+            &["reason"],
+        );
+        let bytes = metrics.counters("serin_proxy_bytes_total", "Body bytes forwarded.", &["direction"]);
+        let canaries = metrics.counters(
+            "serin_canary_requests_total",
+            "Canaries' requests through the proxy; they are in no other counter of the proxy.",
+            &["upstream", "outcome"],
+        );
+        for name in upstreams {
+            for end in ENDS {
+                requests.with_label_values(&[name, end.name()]);
+            }
+            duration.with_label_values(&[name]);
+            first_byte.with_label_values(&[name]);
+        }
+        for phase in ["request_body", "pre_first_byte", "response_body"] {
+            cancel.with_label_values(&[phase]);
+        }
+        fallback.with_label_values(&["refused"]);
+        for direction in ["up", "down"] {
+            bytes.with_label_values(&[direction]);
+        }
+        Self(Arc::new(Books {
+            permits: Arc::new(Semaphore::new(in_flight)),
+            live: DashMap::new(),
+            requests,
+            canaries,
+            duration,
+            first_byte,
+            overhead: metrics.histogram(
+                "serin_proxy_overhead_seconds",
+                "Time the proxy itself spends on a request before it is sent on and after its answer's head is here.",
+                OVERHEAD_BUCKETS,
+            ),
+            cancel,
+            in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
+            shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
+            forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
+            fallback,
+            bytes,
+        }))
+    }
+
+    /// Takes a permit for `id`; `None` when all are taken.
+    pub fn admit(&self, id: &str, begun: u64, path: &str) -> Option<Permit> {
+        let Ok(permit) = self.0.permits.clone().try_acquire_owned() else {
+            self.0.shed.inc();
+            return None;
+        };
+        self.0.in_flight.inc();
+        self.0.live.insert(id.to_owned(), (begun, path.to_owned()));
+        Some(Permit { books: self.0.clone(), id: id.to_owned(), _permit: permit })
+    }
+
+    /// What is in flight now: id, beginning in Unix nanoseconds, path.
+    pub fn live(&self) -> Vec<(String, u64, String)> {
+        let entries = self.0.live.iter();
+        entries.map(|entry| (entry.key().clone(), entry.value().0, entry.value().1.clone())).collect()
+    }
+
+    /// Settles an exchange that has ended.
+    pub fn settle(&self, origin: Origin, ended: &Ended<'_>) {
+        let upstream = if ended.upstream.is_empty() { "none" } else { ended.upstream };
+        let labels = [upstream, ended.end.name()];
+        if origin == Origin::Canary {
+            return self.0.canaries.with_label_values(&labels).inc();
+        }
+        self.0.requests.with_label_values(&labels).inc();
+        self.0.duration.with_label_values(&[upstream]).observe(ended.elapsed);
+        if let Some(first) = ended.first_byte {
+            self.0.first_byte.with_label_values(&[upstream]).observe(first);
+        }
+        if ended.end == End::ClientCancelled {
+            self.0.cancel.with_label_values(&[phase(ended.phase)]).observe(ended.elapsed);
+        }
+        self.0.bytes.with_label_values(&["up"]).inc_by(ended.bytes_up);
+        self.0.bytes.with_label_values(&["down"]).inc_by(ended.bytes_down);
+    }
+
+    pub fn overhead(&self, seconds: f64) {
+        self.0.overhead.observe(seconds);
+    }
+
+    pub fn forged_tag(&self) {
+        self.0.forged.inc();
+    }
+
+    pub fn fell_back(&self, reason: &str) {
+        self.0.fallback.with_label_values(&[reason]).inc();
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.books.live.remove(&self.id);
+        self.books.in_flight.dec();
+    }
+}
+
+const ENDS: [End; 9] = [
+    End::Complete,
+    End::StreamError,
+    End::ClientCancelled,
+    End::UpstreamCut,
+    End::UpstreamRefused,
+    End::TimeoutHead,
+    End::TimeoutIdle,
+    End::Shutdown,
+    End::ProxyRefused,
+];
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::RequestBody => "request_body",
+        Phase::PreFirstByte => "pre_first_byte",
+        Phase::ResponseBody | Phase::Done => "response_body",
+    }
+}

@@ -1,0 +1,103 @@
+//! Recording, off the path: exchanges that have ended are offered to a bounded queue, and one thread writes them.
+//!
+//! Nothing here can slow or change traffic. A full queue, a spent budget or a broken disk costs the record, never the
+//! exchange, and every loss is counted by [`ledger::Ledger`] and written into the journal as a GAP.
+
+pub mod assemble;
+pub mod ledger;
+pub mod tap;
+pub mod writer;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::body::budget::{Budget, Lease};
+use crate::journal::record;
+use crate::units::Size;
+use ledger::{Dropped, Ledger};
+
+/// `[record]`
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    pub enabled: bool,
+    /// Where the journal lives.
+    pub dir: PathBuf,
+    /// Memory all copies and queued records share; past it exchanges are recorded without bodies.
+    pub memory: Size,
+    /// Ended exchanges that may wait for the writer.
+    pub queue: usize,
+    /// Whether a client may ask to be left out (`x-serin-record`).
+    pub opt_out: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { enabled: true, dir: "serin-data".into(), memory: Size::mib(256), queue: 8192, opt_out: true }
+    }
+}
+
+/// An exchange that has ended, with the memory it holds.
+pub struct Offered {
+    pub exchange: record::Exchange,
+    pub leases: Vec<Lease>,
+}
+
+/// The path's end of the recorder. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder(Arc<Inner>);
+
+struct Inner {
+    queue: Option<SyncSender<Offered>>,
+    budget: Budget,
+    ledger: Ledger,
+    opt_out: bool,
+    /// Live exchanges are being cut because the process stops, not because their clients left.
+    stopping: AtomicBool,
+}
+
+impl Recorder {
+    /// A recorder that offers to `queue`; `None` records nothing.
+    pub fn new(queue: Option<SyncSender<Offered>>, budget: Budget, ledger: Ledger, opt_out: bool) -> Self {
+        Self(Arc::new(Inner { queue, budget, ledger, opt_out, stopping: AtomicBool::new(false) }))
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.queue.is_some()
+    }
+
+    pub fn opt_out(&self) -> bool {
+        self.0.opt_out
+    }
+
+    /// From here on a dropped exchange was cut by us.
+    pub fn stopping(&self) {
+        self.0.stopping.store(true, Relaxed);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Relaxed)
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.0.budget
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        &self.0.ledger
+    }
+
+    /// Offers an ended exchange. Never waits: what does not fit is counted and gone.
+    fn offer(&self, offered: Offered) {
+        let Some(queue) = &self.0.queue else { return };
+        match queue.try_send(offered) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.0.ledger.dropped(Dropped::QueueFull),
+            Err(TrySendError::Disconnected(_)) => self.0.ledger.dropped(Dropped::Shutdown),
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The tap: one body wrapper in which everything that depends on the *end* of an exchange happens, exactly once.
+//!
+//! Limits that stop at the response head are meaningless for a stream that lives for minutes (decision D3). The
+//! [`Exchange`] is made when a request arrives and travels into the response body; whatever happens to it, a clean end,
+//! a broken upstream or a client that is gone (which shows itself only as a drop), ends in [`Exchange::finish`].
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::{HeaderMap, StatusCode};
+
+use super::ledger::Off;
+use super::{Offered, Recorder};
+use crate::body::budget::Lease;
+use crate::body::replay::{Copied, Extent};
+use crate::body::{BoxError, Edges};
+use crate::journal::record::{self, Capture, End, Header, Level, Phase};
+use crate::{clock, redact};
+
+/// What the end of an exchange looked like, for the one callback that settles accounts.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    pub end: End,
+    pub phase: Phase,
+    pub status: u16,
+    pub upstream: &'a str,
+    /// Seconds since the request arrived.
+    pub elapsed: f64,
+    /// Seconds until the first byte of the response body.
+    pub first_byte: Option<f64>,
+    pub bytes_up: u64,
+    pub bytes_down: u64,
+}
+
+type OnEnd = Box<dyn FnOnce(&Ended<'_>) + Send>;
+
+/// How much of an exchange is to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    Full,
+    Meta,
+    Off(Off),
+}
+
+/// One request and its response while they live.
+pub struct Exchange {
+    recorder: Recorder,
+    wanted: Wanted,
+    record: record::Exchange,
+    started: Instant,
+    previous: Instant,
+    first_byte: Option<f64>,
+    request: Option<Copied>,
+    frames: Vec<Bytes>,
+    lease: Lease,
+    /// The response outgrew its lease: nothing more is kept.
+    overrun: bool,
+    length: u64,
+    ended: bool,
+    on_end: Option<OnEnd>,
+}
+
+impl Exchange {
+    /// Begins an exchange. `record` holds what is known of the request so far; `body_cap` bounds the response's copy.
+    pub fn begin(
+        recorder: Recorder,
+        wanted: Wanted,
+        record: record::Exchange,
+        started: Instant,
+        body_cap: u64,
+        on_end: OnEnd,
+    ) -> Self {
+        let wanted = if recorder.is_on() { wanted } else { Wanted::Off(Off::Disabled) };
+        let lease = recorder.budget().lease(if wanted == Wanted::Full { body_cap } else { 0 });
+        Self {
+            recorder,
+            wanted,
+            record,
+            started,
+            previous: started,
+            first_byte: None,
+            request: None,
+            frames: Vec::new(),
+            lease,
+            overrun: false,
+            length: 0,
+            ended: false,
+            on_end: Some(on_end),
+        }
+    }
+
+    pub fn wants_bodies(&self) -> bool {
+        self.wanted == Wanted::Full
+    }
+
+    /// The request body's copy, read when the exchange ends.
+    pub fn request_body(&mut self, copy: Copied) {
+        self.request = Some(copy);
+    }
+
+    /// The upstream that was chosen.
+    pub fn sent_to(&mut self, upstream: &str) {
+        upstream.clone_into(&mut self.record.upstream);
+    }
+
+    pub fn served_by(&mut self, name: &str) {
+        name.clone_into(&mut self.record.served_by);
+    }
+
+    /// Who answers: the stand-in if there is one, else the upstream.
+    pub fn who_served(&self) -> &str {
+        if self.record.served_by.is_empty() { &self.record.upstream } else { &self.record.served_by }
+    }
+
+    /// The head of the answer is here.
+    pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        self.record.status = status.as_u16().into();
+        if !matches!(self.wanted, Wanted::Off(_)) {
+            self.record.response_headers = recorded(headers);
+        }
+    }
+
+    /// Counts and keeps one frame that is on its way to the client.
+    fn frame(&mut self, data: &Bytes, edges: &[u32]) {
+        if self.first_byte.is_none() {
+            self.first_byte = Some(self.started.elapsed().as_secs_f64());
+        }
+        self.length += data.len() as u64;
+        if self.wanted != Wanted::Full || self.overrun {
+            return;
+        }
+        if !self.lease.grow(data.len() as u64) {
+            self.overrun = true;
+            return;
+        }
+        let now = clock::now();
+        let micros = now.duration_since(self.previous).as_micros().min(u32::MAX.into()) as u32;
+        self.previous = now;
+        let lengths = &mut self.record.edge_lengths;
+        match edges {
+            [] => lengths.push(data.len() as u32),
+            many => lengths.extend_from_slice(many),
+        }
+        self.record.edge_micros.push(micros);
+        // Pieces that arrived together are 0 apart.
+        self.record.edge_micros.resize(lengths.len(), 0);
+        self.frames.push(data.clone());
+    }
+
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        if !matches!(self.wanted, Wanted::Off(_)) {
+            self.record.trailers = recorded(trailers);
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        match (&self.request, self.record.status) {
+            (Some(copy), 0) if copy.extent() == Extent::Open => Phase::RequestBody,
+            (_, 0) => Phase::PreFirstByte,
+            _ if self.first_byte.is_none() => Phase::PreFirstByte,
+            _ => Phase::ResponseBody,
+        }
+    }
+
+    /// Ends the exchange; only the first call counts.
+    pub fn finish(&mut self, end: End) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let phase = if end == End::Complete { Phase::Done } else { self.phase() };
+        let elapsed = self.started.elapsed();
+        if let Some(settle) = self.on_end.take() {
+            settle(&Ended {
+                end,
+                phase,
+                status: self.record.status as u16,
+                upstream: &self.record.upstream,
+                elapsed: elapsed.as_secs_f64(),
+                first_byte: self.first_byte,
+                bytes_up: self.request.as_ref().map_or(0, Copied::length),
+                bytes_down: self.length,
+            });
+        }
+        self.record.end = end.into();
+        self.record.phase = phase.into();
+        self.record.end_micros = elapsed.as_micros() as u64;
+        self.record.first_byte_micros = self.first_byte.map_or(0, |seconds| (seconds * 1e6) as u64);
+        match self.wanted {
+            Wanted::Off(why) => self.recorder.ledger().off(why),
+            Wanted::Full | Wanted::Meta => self.offer(),
+        }
+    }
+
+    fn offer(&mut self) {
+        let mut exchange = std::mem::take(&mut self.record);
+        let mut leases = vec![std::mem::replace(&mut self.lease, self.recorder.budget().lease(0))];
+        let full = self.wanted == Wanted::Full;
+        exchange.response_body_len = self.length;
+        exchange.response_capture = capture(full, self.overrun).into();
+        exchange.response_body = joined(std::mem::take(&mut self.frames));
+        if let Some(copy) = self.request.take() {
+            exchange.request_body_len = copy.length();
+            exchange.request_capture = capture(full, copy.extent() != Extent::Whole).into();
+            if full {
+                exchange.request_body = copy.bytes();
+                leases.extend(copy.take_lease());
+            }
+        }
+        let cut = [exchange.request_capture(), exchange.response_capture()].contains(&Capture::Truncated);
+        let level = match (full, cut) {
+            (true, false) => Level::Full,
+            (true, true) => Level::Shape,
+            (false, _) => Level::Meta,
+        };
+        exchange.record_level = level.into();
+        // Counted as recorded only once it is durable; the writer does that.
+        self.recorder.offer(Offered { exchange, leases });
+    }
+}
+
+fn capture(full: bool, truncated: bool) -> Capture {
+    match (full, truncated) {
+        (false, _) => Capture::None,
+        (true, true) => Capture::Truncated,
+        (true, false) => Capture::Whole,
+    }
+}
+
+fn joined(mut frames: Vec<Bytes>) -> Bytes {
+    match frames.len() {
+        0 => Bytes::new(),
+        1 => frames.remove(0),
+        _ => frames.concat().into(),
+    }
+}
+
+/// Headers as they may be stored.
+pub fn recorded(headers: &HeaderMap) -> Vec<Header> {
+    redact::headers(headers).into_iter().map(|(name, value)| Header { name, value: value.into() }).collect()
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // hyper tells of a vanished client in one way only: it drops what it was polling.
+        self.finish(if self.recorder.is_stopping() { End::Shutdown } else { End::ClientCancelled });
+    }
+}
+
+/// A response body on its way down.
+pub struct Tap<B> {
+    inner: B,
+    exchange: Exchange,
+}
+
+impl<B> Tap<B> {
+    pub fn new(inner: B, exchange: Exchange) -> Self {
+        Self { inner, exchange }
+    }
+}
+
+/// Lets the tap read how a body's error ends an exchange.
+pub trait Cause: std::error::Error + Send + Sync + 'static {
+    fn end(&self) -> End;
+}
+
+impl<B> Body for Tap<B>
+where
+    B: Body<Data = Bytes> + Edges + Unpin,
+    B::Error: Cause,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { inner, exchange } = &mut *self;
+        let polled = std::task::ready!(Pin::new(&mut *inner).poll_frame(cx));
+        match &polled {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    exchange.frame(data, inner.edges());
+                } else if let Some(trailers) = frame.trailers_ref() {
+                    exchange.trailers(trailers);
+                }
+                // With a known length nobody asks again after the last byte.
+                if inner.is_end_stream() {
+                    exchange.finish(End::Complete);
+                }
+            }
+            Some(Err(cause)) => exchange.finish(cause.end()),
+            None => exchange.finish(End::Complete),
+        }
+        Poll::Ready(polled.map(|frame| frame.map_err(Into::into)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

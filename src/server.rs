@@ -1,0 +1,147 @@
+//! Listeners: accept, TLS, HTTP, drain.
+
+pub mod tls;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::BoxError;
+use crate::units::Span;
+
+/// Limits of one listener, from `[limits]` and `[listen]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub connections: usize,
+    /// To receive a request's head, and to finish a TLS handshake.
+    pub header_read: Span,
+    /// How long live exchanges may go on once the server stops.
+    pub drain: Span,
+    /// A client that closes its writing side cancels its request; otherwise it may still read the answer.
+    pub eof_cancels: bool,
+}
+
+/// A bound listener and how its connections are served.
+pub struct Server {
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+}
+
+impl Server {
+    pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>, limits: Limits) -> Self {
+        Self { listener, tls, limits }
+    }
+
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` turns true, then drains: no new connections, live ones end after their exchange, and what is
+    /// left after the drain limit is cut, `before_cut` having been called. Returns how many connections were cut.
+    pub async fn run<S, B>(self, service: S, mut stop: watch::Receiver<bool>, before_cut: impl FnOnce()) -> usize
+    where
+        S: tower::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
+        S: Clone + Send + 'static,
+        S::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
+    {
+        let permits = Arc::new(Semaphore::new(self.limits.connections));
+        let protocol = Arc::new(protocol(&self.limits));
+        let graceful = GracefulShutdown::new();
+        let mut live = JoinSet::new();
+        loop {
+            // The permit comes first: at the cap the backlog waits in the kernel, not in our memory.
+            let accepted = tokio::select! {
+                biased;
+                _ = stop.wait_for(|stop| *stop) => break,
+                Some(_) = live.join_next(), if !live.is_empty() => continue,
+                accepted = accept(&permits, &self.listener) => accepted,
+            };
+            let (permit, stream) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    continue;
+                }
+            };
+            let (protocol, tls, service, watcher) =
+                (protocol.clone(), self.tls.clone(), service.clone(), graceful.watcher());
+            let handshake = self.limits.header_read.0;
+            live.spawn(async move {
+                let _permit = permit;
+                let _ = stream.set_nodelay(true);
+                let service = TowerToHyperService::new(service);
+                match tls {
+                    None => serve(&protocol, stream, service, watcher).await,
+                    Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => serve(&protocol, stream, service, watcher).await,
+                        _ => tracing::debug!("a TLS handshake failed or took too long"),
+                    },
+                }
+            });
+        }
+        drop(self.listener);
+        let _ = tokio::time::timeout(self.limits.drain.0, graceful.shutdown()).await;
+        while live.try_join_next().is_some() {}
+        let cut = live.len();
+        if cut > 0 {
+            before_cut();
+        }
+        live.shutdown().await;
+        cut
+    }
+}
+
+async fn accept(
+    permits: &Arc<Semaphore>,
+    listener: &TcpListener,
+) -> std::io::Result<(tokio::sync::OwnedSemaphorePermit, TcpStream)> {
+    let permit = permits.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    Ok((permit, listener.accept().await?.0))
+}
+
+fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read.0)
+        .half_close(!limits.eof_cancels)
+        .preserve_header_case(true)
+        .pipeline_flush(true)
+        .auto_date_header(false);
+    builder.http2().timer(TokioTimer::new()).auto_date_header(false);
+    builder
+}
+
+async fn serve<I, S, B>(
+    protocol: &auto::Builder<TokioExecutor>,
+    stream: I,
+    service: S,
+    watcher: hyper_util::server::graceful::Watcher,
+) where
+    I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    S: hyper::service::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
+    S: Send + 'static,
+    S::Future: Future + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
+{
+    let connection = protocol.serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}

@@ -1,0 +1,145 @@
+//! What answers requests: an HTTP server behind us, or the engine inside us.
+
+pub mod connect;
+pub mod download;
+pub mod embedded;
+pub mod fetch;
+pub mod health;
+pub mod http;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::Full;
+use serde::{Deserialize, Serialize};
+
+use crate::body::Edges;
+use crate::body::replay::Replay;
+use crate::journal::record::End;
+use crate::recorder::tap::Cause;
+
+pub type Request = hyper::Request<Replay>;
+pub type Response = hyper::Response<Body>;
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Response, Failed>> + Send + 'a>>;
+
+/// One place that answers requests.
+pub trait Upstream: Send + Sync {
+    /// The name it carries in metrics, records and messages.
+    fn name(&self) -> &str;
+    /// Sends one request and waits for the head of its answer.
+    fn call(&self, request: Request) -> Answer<'_>;
+}
+
+/// `[[upstream]]`
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub name: String,
+    /// `http://HOST:PORT` or `https://HOST[:PORT]`.
+    pub url: String,
+    #[serde(default)]
+    pub host: HostHeader,
+    /// A PEM file of the authorities to trust instead of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<std::path::PathBuf>,
+}
+
+/// Which `Host` header the upstream sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostHeader {
+    /// The client's own.
+    #[default]
+    Pass,
+    /// The upstream's authority, for servers that route by it.
+    Rewrite,
+}
+
+/// What went wrong between us and an upstream.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error("refused the connection: {0}")]
+    Refused(String),
+    #[error("did not answer within {0}")]
+    HeadTimeout(crate::units::Span),
+    #[error("sent nothing for {0}")]
+    IdleTimeout(crate::units::Span),
+    #[error("broke off: {0}")]
+    Cut(String),
+    /// The client's own body ended early: not the upstream's fault.
+    #[error("the client broke off its request: {0}")]
+    ClientBody(String),
+}
+
+/// A call that brought no answer. The request comes back if no byte of it was processed, so that another may try.
+#[derive(Debug)]
+pub struct Failed {
+    pub cause: Failure,
+    pub unsent: Option<Box<Request>>,
+}
+
+impl Cause for Failure {
+    fn end(&self) -> End {
+        match self {
+            Self::Refused(_) => End::UpstreamRefused,
+            Self::HeadTimeout(_) => End::TimeoutHead,
+            Self::IdleTimeout(_) => End::TimeoutIdle,
+            Self::Cut(_) => End::UpstreamCut,
+            Self::ClientBody(_) => End::ClientCancelled,
+        }
+    }
+}
+
+/// The body of an answer, wherever it comes from.
+pub enum Body {
+    Http(Box<http::Driven>),
+    Embedded(Box<embedded::Stream>),
+    Whole(Full<Bytes>),
+}
+
+impl Body {
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        Self::Whole(Full::new(bytes.into()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        match self.get_mut() {
+            Self::Http(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Embedded(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http(body) => body.is_end_stream(),
+            Self::Embedded(body) => body.is_end_stream(),
+            Self::Whole(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http(body) => body.size_hint(),
+            Self::Embedded(body) => body.size_hint(),
+            Self::Whole(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Edges for Body {
+    fn edges(&self) -> &[u32] {
+        match self {
+            Self::Http(body) => body.edges(),
+            Self::Embedded(_) | Self::Whole(_) => &[],
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The README's promises, one file each, kept against a real Serin on real sockets.
+
+mod support;
+
+mod answers_come_from_the_embedded_engine;
+mod bad_input_is_one_clear_line;
+mod bytes_are_identical_to_direct;
+mod canaries_find_a_loss_and_never_cry_wolf;
+mod cancelling_reaches_the_upstream;
+mod drain_finishes_what_runs;
+mod every_metric_is_documented;
+mod fallback_is_labelled;
+mod models_arrive_late_and_checked;
+mod openai_client_works;
+mod recording_never_touches_traffic;
+mod records_survive_a_kill;
+mod secrets_never_reach_the_disk;
+mod three_turns_are_one_conversation;

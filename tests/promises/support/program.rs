@@ -1,0 +1,84 @@
+//! The binary itself: exit codes, signals, kills.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+/// `serin` with these arguments, run in `dir`, to its end.
+pub fn run(dir: &Path, arguments: &[&str]) -> Output {
+    command(dir).args(arguments).output().unwrap()
+}
+
+pub fn command(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_serin"));
+    command.current_dir(dir).stdin(Stdio::null());
+    command
+}
+
+/// A running `serin serve`.
+pub struct Program {
+    child: Child,
+    errors: Option<BufReader<ChildStderr>>,
+    pub traffic: SocketAddr,
+    pub admin: SocketAddr,
+}
+
+impl Program {
+    /// Starts it with the `config.toml` that lies in `dir`, and waits until it says where it listens.
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(errors.read_line(&mut line).unwrap() > 0, "serin ended before it listened");
+            if line.contains("listening") {
+                break;
+            }
+        }
+        let address = |name: &str| {
+            let value = line.split(&format!("{name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {line:?}"));
+            value.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        Self { traffic: address("traffic"), admin: address("admin"), child, errors: Some(errors) }
+    }
+
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end; returns the exit code and what else it said.
+    pub fn wait(&mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        if let Some(mut errors) = self.errors.take() {
+            let _ = errors.read_to_string(&mut said);
+        }
+        (self.child.wait().unwrap().code(), said)
+    }
+
+    /// Reads its log until a line contains `text`.
+    pub fn says(&mut self, text: &str) -> String {
+        let errors = self.errors.as_mut().expect("not waited for yet");
+        let mut line = String::new();
+        while errors.read_line(&mut line).unwrap() > 0 {
+            if line.contains(text) {
+                return line;
+            }
+            line.clear();
+        }
+        panic!("serin ended without saying {text:?}")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
