@@ -61,6 +61,14 @@ impl Reader {
         self.end
     }
 
+    /// The random id of a segment; `None` where there is no such segment or its header is damaged.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn segment_id(&self, number: u64) -> Result<Option<[u8; 16]>> {
+        segment::id_of(&self.dir, number)
+    }
+
     /// What was not readable so far; complete once the iterator has ended.
     pub fn damage(&self) -> Damage {
         self.damage

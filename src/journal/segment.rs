@@ -1,6 +1,7 @@
 //! The head of a segment file, and where segments lie.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{Error, Result};
@@ -93,6 +94,20 @@ pub fn list(dir: &Path) -> Result<Vec<SegmentFile>> {
     }
     found.sort_by(|left, right| left.number.cmp(&right.number).then_with(|| left.path.cmp(&right.path)));
     Ok(found)
+}
+
+/// The random id of the segment with that number, where it exists and has a readable header.
+///
+/// # Errors
+/// [`Error::Io`] where the directory or the file cannot be read.
+pub fn id_of(dir: &Path, number: u64) -> Result<Option<[u8; 16]>> {
+    let Some(file) = list(dir)?.into_iter().find(|file| file.number == number) else { return Ok(None) };
+    let mut head = Vec::new();
+    let opened = fs::File::open(&file.path).map(|opened| opened.take(FRAMES_START));
+    opened
+        .and_then(|mut start| start.read_to_end(&mut head))
+        .map_err(|source| Error::io("read", &file.path, source))?;
+    Ok(SegmentHeader::decode(&head).map(|header| header.id))
 }
 
 fn list_epoch(dir: &Path, found: &mut Vec<SegmentFile>) -> Result<()> {

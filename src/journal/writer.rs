@@ -167,6 +167,11 @@ impl Journal {
         }
     }
 
+    /// The random id of the segment that is being written; `None` before the first commit into it.
+    pub fn segment_id(&self) -> Option<[u8; 16]> {
+        self.segment.as_ref().map(|open| open.header.id)
+    }
+
     fn write_pending(&mut self) -> Result<()> {
         let now = (self.options.unix_nanos)();
         let epoch = segment::epoch_of(now);
