@@ -11,9 +11,10 @@
 //! 4. Everything else is a `root`.
 //!
 //! Two turns with different session ids are never linked. Where several turns fit, the order is: same session id,
-//! same system prompt and tools, not continued yet, most recent.
+//! no session id on either side, same system prompt and tools, not continued yet, most recent. A link is ambiguous
+//! where the first three of these leave more than one conversation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::projection::{Key, Node, RULES_VERSION};
 use super::reading::{Reading, is_failed};
@@ -179,21 +180,21 @@ impl Stitcher {
         if !arrival.reading.has_history {
             fitting.retain(|known| arrival.same_session(known) || arrival.follows_failure(known));
         }
-        let best = self.best(&fitting, arrival)?;
+        let (best, fitting) = arrival.best(&fitting)?;
         let kind = if best.footprint.failed || arrival.is_same_attempt(best) {
             Kind::Retry
         } else {
             Kind::Regenerate
         };
-        Some(arrival.link(kind, best, fitting.len(), arrival.reading.chain.len()))
+        Some(arrival.link(kind, best, fitting, arrival.reading.chain.len()))
     }
 
     fn continued(&self, arrival: &Arrival<'_>) -> Option<Link> {
         for (depth, step) in arrival.reading.chain.iter().enumerate().rev() {
             let fitting = self.fitting(&self.by_answer, &step.node, arrival);
-            if let Some(best) = self.best(&fitting, arrival) {
+            if let Some((best, fitting)) = arrival.best(&fitting) {
                 let kind = if best.continued { Kind::Branch } else { Kind::Append };
-                return Some(arrival.link(kind, best, fitting.len(), depth + 1));
+                return Some(arrival.link(kind, best, fitting, depth + 1));
             }
         }
         None
@@ -203,15 +204,6 @@ impl Stitcher {
         let turns = index.get(node).map(Vec::as_slice).unwrap_or_default();
         let known = turns.iter().filter_map(|turn| self.turns.get(turn));
         known.filter(|known| !arrival.other_session(known)).collect()
-    }
-
-    fn best<'a>(&self, fitting: &[&'a Known], arrival: &Arrival<'_>) -> Option<&'a Known> {
-        fitting
-            .iter()
-            .copied()
-            .enumerate()
-            .max_by_key(|(place, known)| arrival.preference(known, *place))
-            .map(|(_, known)| known)
     }
 
     fn touch(&mut self, turn: &str) {
@@ -256,10 +248,23 @@ impl Arrival<'_> {
         known.footprint.failed && self.same_bytes(known) && self.since_end(known) < FAILURE_WINDOW
     }
 
-    /// Turns are filed in order of arrival, so a later place is a more recent turn.
-    fn preference(&self, known: &Known, place: usize) -> (bool, bool, bool, usize) {
-        let same_environment = self.reading.environment == known.footprint.environment;
-        (self.same_session(known), same_environment, !known.continued, place)
+    /// The turn to choose, and how many conversations fit as well by session, system prompt and tools. Turns are filed in order of
+    /// arrival, so a later place is a more recent turn.
+    fn best<'k>(&self, fitting: &[&'k Known]) -> Option<(&'k Known, usize)> {
+        let ranked = fitting.iter().enumerate();
+        let best = ranked.max_by_key(|(place, known)| (self.rank(known), !known.continued, *place))?.1;
+        let equals = fitting.iter().filter(|known| self.rank(known) == self.rank(best));
+        let conversations: HashSet<&str> =
+            equals.map(|known| known.footprint.conversation.as_str()).collect();
+        Some((best, conversations.len()))
+    }
+
+    fn rank(&self, known: &Known) -> (u8, bool) {
+        let session = match (self.same_session(known), self.reading.session == known.footprint.session) {
+            (true, _) => 2,
+            (false, neither_has_one) => u8::from(neither_has_one),
+        };
+        (session, self.reading.environment == known.footprint.environment)
     }
 
     fn link(&self, kind: Kind, parent: &Known, fitting: usize, depth: usize) -> Link {
@@ -275,7 +280,7 @@ impl Arrival<'_> {
             parent: parent.footprint.turn.clone(),
             kind: kind.name().to_owned(),
             confidence,
-            evidence: format!("depth={depth} fitting={fitting} session={session}"),
+            evidence: format!("depth={depth} conversations={fitting} session={session}"),
             rules_version: RULES_VERSION,
         }
     }
