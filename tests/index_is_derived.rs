@@ -9,7 +9,7 @@ use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
 use serde_json::json;
 use serin::conversation::index::Index;
 use serin::conversation::{Conversations, Error, Filter, rebuild};
-use serin::journal::{Exchange, Gap, Journal, Options, Record};
+use serin::journal::{Exchange, Gap, Journal, Options, Reader, Record};
 
 fn talk() -> Vec<Exchange> {
     let one = json!([{"role": "system", "content": "be brief"}, user("my name is Ada")]);
@@ -166,6 +166,45 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
     let text =
         serin::conversation::render::show(&sessions.show("4-two-again").expect("shows by a turn's id"));
     assert!(text.contains("turn 4 · regenerate of turn 3") && text.contains("    You are Ada."), "{text}");
+}
+
+#[test]
+fn a_lost_record_does_not_hide_its_conversation() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let position = Reader::open(dir.path()).expect("opens").nth(5).expect("is there").expect("reads").0;
+    let segment = std::fs::read_dir(dir.path()).expect("lists").map(|entry| entry.expect("an entry").path());
+    let segment = segment.into_iter().find(|path| path.is_dir()).expect("an epoch").join("000001.seg");
+    let mut bytes = std::fs::read(&segment).expect("reads");
+    bytes[position.offset as usize + 30] ^= 1;
+    std::fs::write(&segment, bytes).expect("writes");
+    let shown = Conversations::read_only(dir.path()).expect("opens").show("1-one").expect("shows");
+    assert_eq!(shown.turns.len(), 4);
+    assert!(
+        shown.turns[1].request.is_none() && !shown.turns[1].response.parsed && shown.turns[1].status == 503
+    );
+    assert_eq!(shown.turns[2].response.message.content, "Ada.");
+}
+
+#[test]
+fn a_fault_of_the_index_costs_no_record_and_heals() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    let intruder = rusqlite::Connection::open(dir.path().join("index.sqlite")).expect("opens");
+    intruder.execute_batch("BEGIN IMMEDIATE").expect("takes the write lock");
+    for exchange in talk() {
+        conversations.record(exchange).expect("takes it");
+    }
+    let end = conversations.commit().expect("commits all the same");
+    assert_eq!(conversations.index_faults(), 1);
+    assert_eq!(Reader::open(dir.path()).expect("opens").count(), 11);
+    intruder.execute_batch("ROLLBACK").expect("lets go");
+    assert_eq!(conversations.commit().expect("commits"), end);
+    assert_eq!(conversations.index_faults(), 1);
+    assert_eq!(
+        rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"),
+        conversations.dump().expect("dumps")
+    );
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Index {
     pub fn open_read_only(path: &Path) -> Option<Index> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).ok()?;
-        connection.busy_timeout(schema::BUSY).ok()?;
+        connection.busy_timeout(schema::READER_PATIENCE).ok()?;
         (schema::version(&connection).ok()? == schema::VERSION).then_some(Index { connection })
     }
 
@@ -75,7 +75,7 @@ impl Index {
         let private = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         private.map_err(|source| crate::journal::Error::io("open", path, source))?;
         let connection = Connection::open(path)?;
-        connection.busy_timeout(schema::BUSY)?;
+        connection.busy_timeout(schema::WRITER_PATIENCE)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         match schema::version(&connection)? {

@@ -8,7 +8,7 @@ use super::reading::Reading;
 use super::view::{Carried, Session, SessionLine, Turn};
 use super::{Error, INDEX_FILE, REMEMBERED_TURNS, Result, follow};
 use crate::conversation::stitch::Stitcher;
-use crate::journal::{Damage, Position, Reader, Record};
+use crate::journal::{self, Capture, Damage, Exchange, Position, Reader, Record};
 
 /// Recorded conversations, for reading.
 pub struct Sessions {
@@ -57,15 +57,10 @@ impl Sessions {
         let mut carried = Carried::default();
         let mut turns = Vec::new();
         for (row, position) in self.index.turns(&id)? {
-            let turn = match self.reader.read_at(position)? {
-                Record::Exchange(exchange) => {
-                    let reading = Reading::of(&self.key, &exchange);
-                    let messages = carried.before(&row, &reading);
-                    Turn::of(&row, &exchange, &reading, messages)
-                }
-                _ => return Err(no_record(position)),
-            };
-            turns.push(turn);
+            let exchange = self.exchange(position)?;
+            let reading = Reading::of(&self.key, &exchange);
+            let messages = carried.before(&row, &reading);
+            turns.push(Turn::of(&row, &exchange, &reading, messages));
         }
         Ok(Session { id, turns })
     }
@@ -73,6 +68,21 @@ impl Sessions {
     /// Damage met while reading the journal, where it had to be read.
     pub fn damage(&self) -> Damage {
         self.damage
+    }
+
+    /// The exchange at a position; an empty one where the journal no longer holds it, so that one lost record does not
+    /// hide the rest of its conversation.
+    fn exchange(&self, position: Position) -> Result<Exchange> {
+        match self.reader.read_at(position) {
+            Ok(Record::Exchange(exchange)) => Ok(exchange),
+            Ok(_) | Err(journal::Error::NoRecord(_)) => {
+                let mut lost = Exchange::default();
+                lost.set_request_capture(Capture::None);
+                lost.set_response_capture(Capture::None);
+                Ok(lost)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn find(&self, id: &str) -> Result<String> {
@@ -90,8 +100,4 @@ fn is_current(index: &Index, dir: &Path) -> Result<bool> {
     let mut reader = Reader::open_at(dir, watermark.position)?;
     let same = reader.segment_id(watermark.position.segment)? == Some(watermark.segment_id);
     Ok(same && reader.next().is_none())
-}
-
-fn no_record(position: Position) -> Error {
-    crate::journal::Error::NoRecord(position).into()
 }

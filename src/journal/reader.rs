@@ -15,7 +15,7 @@ pub struct Damage {
     pub skipped_bytes: u64,
     /// Stretches of such bytes.
     pub holes: u64,
-    /// Segments without a readable header, or of a later format version.
+    /// Segments without a readable header, of a later format version, or encrypted.
     pub unreadable_segments: u64,
     /// Frames that pass their checksum but do not decode.
     pub undecodable_frames: u64,
@@ -83,10 +83,8 @@ impl Reader {
         let files = segment::list(&self.dir)?;
         let file = files.into_iter().find(|file| file.number == position.segment).ok_or_else(missing)?;
         let io = |source| Error::io("read", &file.path, source);
-        let mut scan = Scan::open(&file.path).map_err(io)?;
-        scan.seek(position.offset);
-        let frame = scan.next_frame().map_err(io)?.filter(|frame| frame.offset == position.offset);
-        let frame = frame.ok_or_else(missing)?;
+        let scan = Scan::open(&file.path).map_err(io)?;
+        let frame = scan.exact(position.offset).map_err(io)?.ok_or_else(missing)?;
         let records = frame.head.records(&frame.payload).ok_or_else(missing)?;
         records.into_iter().nth(position.index as usize).ok_or_else(missing)
     }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::frame::{FrameHead, HEAD, MAGIC};
-use super::segment::{FRAMES_START, SegmentHeader, VERSION};
+use super::segment::{FRAMES_START, SegmentHeader};
 
 /// A frame whose checksum has passed.
 pub struct ScannedFrame {
@@ -18,7 +18,7 @@ pub struct ScannedFrame {
 /// A position in one segment file.
 pub struct Scan {
     file: File,
-    /// `None` where the file has no readable header or one of a later version: it yields no frames.
+    /// `None` where the file has no readable header or one of a later version or with a key: it yields no frames.
     pub header: Option<SegmentHeader>,
     len: u64,
     offset: u64,
@@ -34,7 +34,7 @@ impl Scan {
         let len = file.metadata()?.len();
         let mut head = vec![0; FRAMES_START.min(len) as usize];
         file.read_exact_at(&mut head, 0)?;
-        let header = SegmentHeader::decode(&head).filter(|header| header.version <= VERSION);
+        let header = SegmentHeader::decode(&head).filter(SegmentHeader::is_readable);
         Ok(Scan { file, header, len, offset: FRAMES_START, skipped: 0, holes: 0 })
     }
 
@@ -51,6 +51,14 @@ impl Scan {
     /// The end of the last good frame so far: at the end of the scan, where a torn tail begins.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// The frame that begins exactly there. `None` where none does.
+    pub fn exact(&self, offset: u64) -> io::Result<Option<ScannedFrame>> {
+        match self.header {
+            Some(header) if offset >= FRAMES_START => self.frame_at(&header.id, offset),
+            _ => Ok(None),
+        }
     }
 
     /// The next good frame, past any damage. `None` at the end or where only a torn tail is left.

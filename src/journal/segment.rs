@@ -12,7 +12,9 @@ pub const FRAMES_START: u64 = 2 * BLOCK as u64;
 pub const VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"SERINSEG";
-const BLOCK: usize = 64;
+const BLOCK: usize = 128;
+/// Bytes of a block that its checksum covers.
+const SUMMED: usize = BLOCK - 4;
 
 /// What stands at the beginning of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,10 @@ pub struct SegmentHeader {
     /// Days since 1970-01-01 UTC.
     pub epoch: u32,
     pub created_unix_nanos: u64,
+    /// Whose records these are; zero for a proxy that serves one tenant.
+    pub tenant: [u8; 16],
+    /// Names the key that frames are encrypted with; zero for none. This version writes and reads only that.
+    pub key: [u8; 16],
 }
 
 /// A segment file on disk.
@@ -47,6 +53,9 @@ impl SegmentHeader {
         block.extend_from_slice(&self.replica);
         block.extend_from_slice(&self.epoch.to_le_bytes());
         block.extend_from_slice(&self.created_unix_nanos.to_le_bytes());
+        block.extend_from_slice(&self.tenant);
+        block.extend_from_slice(&self.key);
+        block.resize(SUMMED, 0);
         block.extend_from_slice(&crc32c::crc32c(&block).to_le_bytes());
         block.extend_from_within(..BLOCK);
         block
@@ -58,9 +67,14 @@ impl SegmentHeader {
         bytes.chunks_exact(BLOCK).take(2).find_map(Self::decode_block)
     }
 
+    /// Whether this code can read the frames behind this header.
+    pub fn is_readable(&self) -> bool {
+        self.version <= VERSION && self.key == [0; 16]
+    }
+
     fn decode_block(block: &[u8]) -> Option<SegmentHeader> {
-        let crc = u32::from_le_bytes(array(block, 60)?);
-        if block[..8] != MAGIC || crc32c::crc32c(&block[..60]) != crc {
+        let crc = u32::from_le_bytes(array(block, SUMMED)?);
+        if block[..8] != MAGIC || crc32c::crc32c(&block[..SUMMED]) != crc {
             return None;
         }
         Some(SegmentHeader {
@@ -69,6 +83,8 @@ impl SegmentHeader {
             replica: array(block, 32)?,
             epoch: u32::from_le_bytes(array(block, 48)?),
             created_unix_nanos: u64::from_le_bytes(array(block, 52)?),
+            tenant: array(block, 60)?,
+            key: array(block, 76)?,
         })
     }
 }
@@ -140,7 +156,15 @@ mod tests {
     use super::*;
 
     fn header() -> SegmentHeader {
-        SegmentHeader { version: 1, id: [7; 16], replica: [9; 16], epoch: 20_424, created_unix_nanos: 42 }
+        SegmentHeader {
+            version: 1,
+            id: [7; 16],
+            replica: [9; 16],
+            epoch: 20_424,
+            created_unix_nanos: 42,
+            tenant: [5; 16],
+            key: [0; 16],
+        }
     }
 
     #[test]
@@ -154,9 +178,9 @@ mod tests {
         }
         let mut both = bytes.clone();
         both[20] ^= 1;
-        both[84] ^= 1;
+        both[20 + BLOCK] ^= 1;
         assert_eq!(SegmentHeader::decode(&both), None);
-        assert_eq!(SegmentHeader::decode(&bytes[..63]), None);
+        assert_eq!(SegmentHeader::decode(&bytes[..BLOCK - 1]), None);
     }
 
     #[test]

@@ -223,6 +223,8 @@ impl Journal {
             replica: self.options.replica,
             epoch,
             created_unix_nanos: now,
+            tenant: [0; 16],
+            key: [0; 16],
         };
         let io = |source| Error::io("create", &path, source);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io)?;

@@ -10,8 +10,10 @@ use super::super::Result;
 
 /// The version of the tables. The index is derived: one of another version is rebuilt, not migrated.
 pub const VERSION: i64 = 1;
-/// How long a statement waits for another connection.
-pub const BUSY: Duration = Duration::from_secs(5);
+/// How long a reader waits for the writer.
+pub const READER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
+pub const WRITER_PATIENCE: Duration = Duration::from_millis(200);
 pub const TABLES: [&str; 4] = ["conversation", "turn", "gap", "watermark"];
 
 const CREATE: &str = "
