@@ -1,0 +1,233 @@
+//! Conversations: trees of turns, stitched together from stateless requests.
+//!
+//! [`Conversations`] joins the three parts: the journal (the truth), the stitcher (which decides where a turn
+//! belongs) and the index (what lists and look-ups read). A turn and its link go into one frame of the journal, so
+//! neither is ever there without the other. The index follows each commit; where it cannot, it catches up later, and
+//! nothing is lost. [`Sessions`] reads the same directory without the writer's lock.
+
+mod catch_up;
+pub mod hint;
+pub mod index;
+pub mod projection;
+pub mod reading;
+pub mod render;
+mod sessions;
+pub mod stitch;
+pub mod view;
+
+use std::path::{Path, PathBuf};
+
+pub use catch_up::CaughtUp;
+pub use index::Filter;
+pub use sessions::Sessions;
+pub use view::{Session, SessionLine, Turn};
+
+use crate::journal::{self, Exchange, Gap, Journal, Options, Position, Reader, Record};
+use index::{Index, TurnRow, Watermark};
+use projection::Key;
+use reading::{Reading, is_turn};
+use stitch::{Footprint, Stitcher};
+
+/// The turns that are remembered for stitching.
+const REMEMBERED_TURNS: usize = 50_000;
+/// The index's file in the journal directory.
+const INDEX_FILE: &str = "index.sqlite";
+
+/// The writing side: records exchanges and keeps the index. One process per directory.
+pub struct Conversations {
+    key: Key,
+    dir: PathBuf,
+    journal: Journal,
+    stitcher: Stitcher,
+    index: Index,
+    /// One for each record appended since the last commit.
+    pending: Vec<Pending>,
+    /// Whether the index has missed a commit and must read the journal.
+    index_behind: bool,
+    index_faults: u64,
+    opened: CaughtUp,
+}
+
+enum Pending {
+    Turn(Box<TurnRow>),
+    Gap(Gap),
+    /// A record that the index does not hold by itself.
+    Other,
+}
+
+/// What may go wrong with conversations.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    #[error("the index of the recordings failed: {0}; it can be deleted, it is rebuilt from the journal")]
+    Index(#[from] rusqlite::Error),
+    #[error("the index of the recordings has version {0}, which this build does not know")]
+    IndexVersion(i64),
+    #[error("no conversation {0:?}; `serin sessions list` shows their ids")]
+    Unknown(String),
+    #[error("{count} conversations have an id that begins with {prefix:?}; give more of it")]
+    Ambiguous { prefix: String, count: u64 },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Conversations {
+    /// Opens a directory for recording: takes its lock, cuts off a torn tail, and brings the index up to date.
+    ///
+    /// # Errors
+    /// [`journal::Error::Locked`] while another process records there, else what the disk says.
+    pub fn open(dir: &Path) -> Result<Conversations> {
+        Self::open_with(dir, Options::default())
+    }
+
+    /// As [`Conversations::open`], with other limits.
+    ///
+    /// # Errors
+    /// As [`Conversations::open`].
+    pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
+        let mut journal = Journal::open(dir, options)?;
+        let key = Key::of_tenant("default");
+        let mut index = Index::open(&dir.join(INDEX_FILE))?;
+        let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
+        let opened = follow(&key, dir, &mut index, &mut stitcher)?;
+        for link in &opened.missing_links {
+            journal.append(&Record::Link(link.clone()))?;
+        }
+        let pending = opened.missing_links.iter().map(|_| Pending::Other).collect();
+        let dir = dir.to_owned();
+        let (index_behind, index_faults) = (false, 0);
+        Ok(Conversations { key, dir, journal, stitcher, index, pending, index_behind, index_faults, opened })
+    }
+
+    /// Opens a directory for reading, whether or not somebody records there, and whether or not its index is whole.
+    ///
+    /// # Errors
+    /// [`journal::Error::Missing`] where there is no such directory.
+    pub fn read_only(dir: &Path) -> Result<Sessions> {
+        Sessions::open(dir)
+    }
+
+    /// Takes an exchange. It is durable once [`Conversations::commit`] has returned.
+    ///
+    /// # Errors
+    /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
+    pub fn record(&mut self, exchange: Exchange) -> Result<()> {
+        if !is_turn(&exchange) {
+            self.journal.append(&Record::Exchange(exchange))?;
+            self.pending.push(Pending::Other);
+            return Ok(());
+        }
+        let reading = Reading::of(&self.key, &exchange);
+        let link = self.stitcher.link(&exchange, &reading);
+        let row = TurnRow::of(&self.key, &exchange, &reading, &link);
+        let footprint = Footprint::of(&self.key, &exchange, &reading, &link);
+        self.journal.append_together(&[Record::Exchange(exchange), Record::Link(link)])?;
+        self.stitcher.insert(footprint);
+        self.pending.extend([Pending::Turn(Box::new(row)), Pending::Other]);
+        Ok(())
+    }
+
+    /// Notes that exchanges went unrecorded.
+    ///
+    /// # Errors
+    /// As [`Conversations::record`].
+    pub fn gap(&mut self, gap: Gap) -> Result<()> {
+        self.journal.append(&Record::Gap(gap.clone()))?;
+        self.pending.push(Pending::Gap(gap));
+        Ok(())
+    }
+
+    /// Makes everything taken so far durable. A fault of the index is no fault of the commit: it is counted, and the
+    /// index catches up at a later commit.
+    ///
+    /// # Errors
+    /// What the disk says; what was taken is kept for the next commit.
+    pub fn commit(&mut self) -> Result<Position> {
+        let end = self.journal.commit()?;
+        let pending = std::mem::take(&mut self.pending);
+        if pending.is_empty() && !self.index_behind {
+            return Ok(end);
+        }
+        let indexed = if self.index_behind { self.catch_up() } else { self.index_pending(&pending, end) };
+        self.index_behind = indexed.is_err();
+        self.index_faults += u64::from(indexed.is_err());
+        Ok(end)
+    }
+
+    /// Bytes that wait for a commit.
+    pub fn pending_bytes(&self) -> usize {
+        self.journal.pending_bytes()
+    }
+
+    /// How often the index could not follow a commit.
+    pub fn index_faults(&self) -> u64 {
+        self.index_faults
+    }
+
+    /// What opening found: damage, and turns without a link.
+    pub fn opened(&self) -> &CaughtUp {
+        &self.opened
+    }
+
+    /// Bytes of a torn write that opening has cut off.
+    pub fn torn_bytes(&self) -> u64 {
+        self.journal.torn_bytes()
+    }
+
+    /// The index as text, for comparison.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn dump(&self) -> Result<String> {
+        self.index.dump()
+    }
+
+    fn index_pending(&mut self, pending: &[Pending], end: Position) -> Result<()> {
+        let positions = self.journal.positions();
+        let segment_id = self.journal.segment_id().unwrap_or_default();
+        self.index.batch(|index| {
+            for (item, position) in pending.iter().zip(positions) {
+                match item {
+                    Pending::Turn(row) => index.apply(row, *position)?,
+                    Pending::Gap(gap) => index.apply_gap(gap, *position)?,
+                    Pending::Other => {}
+                }
+            }
+            index.set_watermark(&Watermark { position: end, segment_id })
+        })
+    }
+
+    fn catch_up(&mut self) -> Result<()> {
+        let from = self.index.watermark()?.position;
+        let mut reader = Reader::open_at(&self.dir, from)?;
+        catch_up::run(&self.key, &mut self.index, &mut self.stitcher, &mut reader)?;
+        Ok(())
+    }
+}
+
+/// Builds the index of a journal from nothing, in memory. It equals the live one.
+///
+/// # Errors
+/// What the disk says.
+pub fn rebuild(dir: &Path) -> Result<Index> {
+    let key = Key::of_tenant("default");
+    let mut index = Index::in_memory()?;
+    let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
+    follow(&key, dir, &mut index, &mut stitcher)?;
+    Ok(index)
+}
+
+/// Brings an index up to the end of the journal, from its beginning if the index belongs to another journal.
+fn follow(key: &Key, dir: &Path, index: &mut Index, stitcher: &mut Stitcher) -> Result<CaughtUp> {
+    let watermark = index.watermark()?;
+    let mut reader = Reader::open_at(dir, watermark.position)?;
+    if reader.segment_id(watermark.position.segment)? != Some(watermark.segment_id) {
+        index.clear()?;
+        reader = Reader::open(dir)?;
+    }
+    for footprint in index.footprints(REMEMBERED_TURNS)? {
+        stitcher.insert(footprint);
+    }
+    catch_up::run(key, index, stitcher, &mut reader)
+}

@@ -1,0 +1,110 @@
+//! Brings an index up to the end of its journal.
+
+use super::Result;
+use super::index::{Index, TurnRow, Watermark};
+use super::projection::Key;
+use super::reading::{Reading, is_turn};
+use super::stitch::{Footprint, Stitcher};
+use crate::journal::{Damage, Exchange, Link, Position, Reader, Record};
+
+/// Records read between two transactions.
+const BATCH: usize = 1024;
+
+/// What catching up has found.
+#[derive(Clone, Debug, Default)]
+pub struct CaughtUp {
+    /// Links for turns that the journal holds without one; a writer appends them.
+    pub missing_links: Vec<Link>,
+    pub damage: Damage,
+    pub records: u64,
+}
+
+/// Reads on from where the index stands.
+///
+/// # Errors
+/// From the journal and from the index; the index then stands at the last finished batch.
+pub fn run(key: &Key, index: &mut Index, stitcher: &mut Stitcher, reader: &mut Reader) -> Result<CaughtUp> {
+    let mut pass = Pass { key, stitcher, waiting: None, frame: reader.end(), found: CaughtUp::default() };
+    let mut more = true;
+    while more {
+        more = index.batch(|index| pass.batch(index, reader))?;
+    }
+    pass.found.damage = reader.damage();
+    Ok(pass.found)
+}
+
+struct Pass<'a> {
+    key: &'a Key,
+    stitcher: &'a mut Stitcher,
+    /// A turn whose link has not come yet.
+    waiting: Option<(Exchange, Position)>,
+    /// Where the current frame begins.
+    frame: Position,
+    found: CaughtUp,
+}
+
+impl Pass<'_> {
+    /// Returns whether there may be more.
+    fn batch(&mut self, index: &Index, reader: &mut Reader) -> Result<bool> {
+        let mut taken = 0;
+        for next in reader.by_ref() {
+            let (position, record) = next?;
+            let new_frame = (position.segment, position.offset) != (self.frame.segment, self.frame.offset);
+            if new_frame {
+                // A turn and its link stand in one frame, so none is coming any more.
+                self.settle(index, None)?;
+                self.frame = Position { index: 0, ..position };
+            }
+            self.take(index, position, record)?;
+            self.found.records += 1;
+            taken += 1;
+            if taken >= BATCH && new_frame {
+                // A frame is read again from its start if this is the last batch that is kept.
+                mark(index, reader, self.frame)?;
+                return Ok(true);
+            }
+        }
+        self.settle(index, None)?;
+        mark(index, reader, reader.end())?;
+        Ok(false)
+    }
+
+    fn take(&mut self, index: &Index, position: Position, record: Record) -> Result<()> {
+        match record {
+            Record::Exchange(exchange) => {
+                self.settle(index, None)?;
+                if is_turn(&exchange) {
+                    self.waiting = Some((exchange, position));
+                }
+                Ok(())
+            }
+            Record::Link(link)
+                if self.waiting.as_ref().is_some_and(|(exchange, _)| exchange.id == link.turn) =>
+            {
+                self.settle(index, Some(link))
+            }
+            Record::Link(link) => index.relink(&link),
+            Record::Gap(gap) => index.apply_gap(&gap, position),
+            Record::Unknown { .. } => Ok(()),
+        }
+    }
+
+    /// Enters the waiting turn, under the recorded link or one made now.
+    fn settle(&mut self, index: &Index, link: Option<Link>) -> Result<()> {
+        let Some((exchange, position)) = self.waiting.take() else { return Ok(()) };
+        let reading = Reading::of(self.key, &exchange);
+        let link = link.unwrap_or_else(|| {
+            let made = self.stitcher.link(&exchange, &reading);
+            self.found.missing_links.push(made.clone());
+            made
+        });
+        index.apply(&TurnRow::of(self.key, &exchange, &reading, &link), position)?;
+        self.stitcher.insert(Footprint::of(self.key, &exchange, &reading, &link));
+        Ok(())
+    }
+}
+
+fn mark(index: &Index, reader: &Reader, position: Position) -> Result<()> {
+    let segment_id = reader.segment_id(position.segment)?.unwrap_or_default();
+    index.set_watermark(&Watermark { position, segment_id })
+}

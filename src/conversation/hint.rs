@@ -1,0 +1,20 @@
+//! Session ids that clients send in headers. They group turns; they do not order them.
+
+use super::projection::{Key, Node};
+use crate::journal::Exchange;
+
+/// The headers that may name a session, most telling first.
+const SESSION_HEADERS: [&str; 5] =
+    ["x-claude-code-session-id", "x-opencode-session", "x-session-id", "session-id", "x-session-affinity"];
+
+/// The most bytes of an id that count.
+const MAX_LEN: usize = 200;
+
+/// The keyed hash of the session id that a request carries.
+pub fn session(key: &Key, exchange: &Exchange) -> Option<Node> {
+    let value = SESSION_HEADERS.iter().find_map(|name| {
+        let value = exchange.request_header(name)?.trim_ascii();
+        (!value.is_empty()).then_some(value)
+    })?;
+    Some(key.hash(b"session1", &[&value[..value.len().min(MAX_LEN)]]))
+}

@@ -1,0 +1,302 @@
+//! The SQLite index over the journal: derived, rebuildable, and never the only copy of anything.
+
+mod rows;
+mod schema;
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+pub use rows::{Filter, Flags, SessionRow, TurnRow};
+
+use super::stitch::Footprint;
+use super::{Error, Result};
+use crate::journal::{Gap, Link, Position};
+
+/// An open index.
+pub struct Index {
+    connection: Connection,
+}
+
+/// How far into the journal an index goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermark {
+    pub position: Position,
+    /// The random id of that segment: a journal that was emptied and begun anew is noticed by it.
+    pub segment_id: [u8; 16],
+}
+
+/// What an id or the beginning of one stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    One(String),
+    Nothing,
+    Many(u64),
+}
+
+impl Index {
+    /// Opens the index for writing. One that is damaged or of another version is emptied: it is derived.
+    ///
+    /// # Errors
+    /// [`Error::Index`] where the file can be neither used nor replaced.
+    pub fn open(path: &Path) -> Result<Index> {
+        Self::try_open(path).or_else(|_| {
+            for suffix in ["", "-wal", "-shm"] {
+                let mut name = path.as_os_str().to_owned();
+                name.push(suffix);
+                // A file that is not there is as good as removed; one that stays makes the next step fail.
+                let _ = std::fs::remove_file(name);
+            }
+            Self::try_open(path)
+        })
+    }
+
+    /// Opens the index for reading only. `None` where there is none, or none of this version.
+    pub fn open_read_only(path: &Path) -> Option<Index> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags).ok()?;
+        connection.busy_timeout(schema::READER_PATIENCE).ok()?;
+        (schema::version(&connection).ok()? == schema::VERSION).then_some(Index { connection })
+    }
+
+    /// An empty index in memory.
+    ///
+    /// # Errors
+    /// [`Error::Index`] where SQLite cannot start.
+    pub fn in_memory() -> Result<Index> {
+        let connection = Connection::open_in_memory()?;
+        schema::create(&connection)?;
+        Ok(Index { connection })
+    }
+
+    fn try_open(path: &Path) -> Result<Index> {
+        let private = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        private.map_err(|source| crate::journal::Error::io("open", path, source))?;
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(schema::WRITER_PATIENCE)?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        match schema::version(&connection)? {
+            0 => schema::create(&connection)?,
+            schema::VERSION => {}
+            other => return Err(Error::IndexVersion(other)),
+        }
+        Ok(Index { connection })
+    }
+
+    /// Runs changes in one transaction: all of them are kept, or none.
+    ///
+    /// # Errors
+    /// Whatever `changes` returns, and [`Error::Index`].
+    pub fn batch<T>(&mut self, changes: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        let outcome = changes(self).and_then(|done| {
+            self.connection.execute_batch("COMMIT")?;
+            Ok(done)
+        });
+        if outcome.is_err() {
+            // SQLite may have rolled back by itself; then there is nothing to do and this says so.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        outcome
+    }
+
+    /// Enters a turn. Entering it again only moves it to the newer position.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn apply(&self, row: &TurnRow, position: Position) -> Result<()> {
+        if self.insert_turn(row, position)? {
+            self.count_turn(row)?;
+        } else {
+            let mut moved = self.connection.prepare_cached(schema::MOVE_TURN)?;
+            moved.execute(params![
+                row.id,
+                position.segment as i64,
+                position.offset as i64,
+                position.index
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Enters a gap in the recording.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn apply_gap(&self, gap: &Gap, position: Position) -> Result<()> {
+        let mut insert = self.connection.prepare_cached(schema::INSERT_GAP)?;
+        insert.execute(params![
+            position.segment as i64,
+            position.offset as i64,
+            position.index,
+            gap.from_unix_nanos as i64,
+            gap.to_unix_nanos as i64,
+            gap.reason,
+            gap.count as i64,
+        ])?;
+        Ok(())
+    }
+
+    /// Gives a known turn another link, as stitching again does.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn relink(&self, link: &Link) -> Result<()> {
+        let find = "SELECT conversation FROM turn WHERE id = ?1";
+        let old: Option<String> =
+            self.connection.query_row(find, [&link.turn], |row| row.get(0)).optional()?;
+        let Some(old) = old else { return Ok(()) };
+        self.connection.prepare_cached(schema::RELINK)?.execute(params![
+            link.turn,
+            link.conversation,
+            link.parent,
+            link.kind,
+            link.confidence,
+            link.evidence,
+            link.rules_version,
+        ])?;
+        for conversation in [&old, &link.conversation] {
+            self.connection.execute("DELETE FROM conversation WHERE id = ?1", [conversation])?;
+            self.connection.execute(schema::RECOUNT, [conversation])?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn watermark(&self) -> Result<Watermark> {
+        let read = "SELECT segment, offset, segment_id FROM watermark";
+        let found = self.connection.query_row(read, [], |row| {
+            let position = Position {
+                segment: row.get::<_, i64>(0)? as u64,
+                offset: row.get::<_, i64>(1)? as u64,
+                index: 0,
+            };
+            Ok(Watermark { position, segment_id: row.get(2)? })
+        });
+        Ok(found.optional()?.unwrap_or_default())
+    }
+
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn set_watermark(&self, watermark: &Watermark) -> Result<()> {
+        let Watermark { position, segment_id } = watermark;
+        self.connection.prepare_cached(schema::SET_WATERMARK)?.execute(params![
+            position.segment as i64,
+            position.offset as i64,
+            segment_id,
+        ])?;
+        Ok(())
+    }
+
+    /// Empties the index.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn clear(&self) -> Result<()> {
+        Ok(self.connection.execute_batch(schema::CLEAR)?)
+    }
+
+    /// Conversations, the one with the latest activity first.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn list(&self, filter: &Filter) -> Result<Vec<SessionRow>> {
+        let mut select = self.connection.prepare_cached(schema::LIST)?;
+        let limit = filter.limit as i64;
+        let (since, until) = (filter.since_unix_nanos, filter.until_unix_nanos);
+        let since = since.map(|nanos| nanos as i64);
+        let until = until.map(|nanos| nanos as i64);
+        let rows =
+            select.query_map(params![filter.model, filter.upstream, since, until, limit], rows::session)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Finds a conversation by its id, by the beginning of its id, or by the id of one of its turns.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn find(&self, id: &str) -> Result<Found> {
+        let exact = "SELECT conversation FROM turn WHERE id = ?1";
+        if let Some(found) = self.connection.query_row(exact, [id], |row| row.get(0)).optional()? {
+            return Ok(Found::One(found));
+        }
+        let matching = "SELECT count(*), min(id) FROM conversation WHERE substr(id, 1, length(?1)) = ?1";
+        let (count, first) =
+            self.connection.query_row(matching, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(match (count, first) {
+            (1, Some(found)) => Found::One(found),
+            (0, _) | (1, None) => Found::Nothing,
+            (many, _) => Found::Many(many as u64),
+        })
+    }
+
+    /// The turns of a conversation in the order in which they were recorded.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn turns(&self, conversation: &str) -> Result<Vec<(TurnRow, Position)>> {
+        let mut select = self.connection.prepare_cached(schema::TURNS)?;
+        let rows = select.query_map([conversation], rows::turn)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// The latest turns, oldest first, for a stitcher to begin with.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn footprints(&self, limit: usize) -> Result<Vec<Footprint>> {
+        let mut select = self.connection.prepare_cached(schema::LATEST_TURNS)?;
+        let rows = select.query_map([limit as i64], |row| Ok(rows::turn(row)?.0.footprint()))?;
+        let mut latest = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+        latest.reverse();
+        Ok(latest)
+    }
+
+    /// Copies everything from another index, which may be one that cannot be written.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn copy_from(&mut self, other: &Index) -> Result<()> {
+        self.batch(|index| {
+            for table in schema::TABLES {
+                schema::copy_table(&other.connection, &index.connection, table)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Every row of every table as text: two indexes over the same journal are equal in it.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn dump(&self) -> Result<String> {
+        let mut text = String::new();
+        for table in schema::TABLES {
+            schema::dump_table(&self.connection, table, &mut text)?;
+        }
+        Ok(text)
+    }
+
+    /// Whether the turn was new.
+    fn insert_turn(&self, row: &TurnRow, position: Position) -> Result<bool> {
+        let mut insert = self.connection.prepare_cached(schema::INSERT_TURN)?;
+        Ok(rows::bind_turn(&mut insert, row, position)? == 1)
+    }
+
+    fn count_turn(&self, row: &TurnRow) -> Result<()> {
+        self.connection.prepare_cached(schema::COUNT_TURN)?.execute(params![
+            row.conversation,
+            row.model,
+            row.upstream,
+            row.started_unix_nanos as i64,
+            row.ended_unix_nanos as i64,
+            row.forks(),
+            row.flags.0,
+        ])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! The rows of the index, to and from SQLite.
+
+use rusqlite::{Row, Statement, params};
+
+use super::super::projection::{Key, Node};
+use super::super::reading::Reading;
+use super::super::stitch::{Footprint, Kind};
+use crate::journal::{Capture, Exchange, Link, Position};
+
+/// A turn as the index holds it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnRow {
+    pub id: String,
+    pub conversation: String,
+    /// Empty for a root.
+    pub parent: String,
+    pub kind: Kind,
+    pub confidence: f32,
+    pub evidence: String,
+    pub rules_version: u32,
+    pub started_unix_nanos: u64,
+    /// 0 where no byte of a response came.
+    pub first_byte_micros: u64,
+    pub ended_unix_nanos: u64,
+    pub status: u32,
+    pub end: String,
+    pub model: String,
+    pub upstream: String,
+    pub served_by: String,
+    pub prompt_tokens: Option<u64>,
+    pub cached_tokens: Option<u64>,
+    pub output_tokens: Option<u64>,
+    pub finish: Option<String>,
+    pub flags: Flags,
+    pub readable: bool,
+    pub head: Node,
+    pub answers: Vec<Node>,
+    pub body_hash: Vec<u8>,
+    pub session: Option<Node>,
+    pub environment: Node,
+}
+
+/// A conversation as the index holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    pub id: String,
+    /// Model and upstream of the turn that was recorded last.
+    pub model: String,
+    pub upstream: String,
+    pub started_unix_nanos: u64,
+    pub ended_unix_nanos: u64,
+    pub turns: u64,
+    /// Turns that fork off: branches and regenerations.
+    pub branches: u64,
+    pub flags: Flags,
+}
+
+/// Which conversations to list.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    pub model: Option<String>,
+    pub upstream: Option<String>,
+    /// Active at or after this moment.
+    pub since_unix_nanos: Option<u64>,
+    /// Begun before this moment.
+    pub until_unix_nanos: Option<u64>,
+    pub limit: usize,
+}
+
+/// What is unusual about a turn, or about any turn of a conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// Status 400 or above, or no status at all.
+    pub const ERROR: u32 = 1;
+    /// It did not end as `complete`.
+    pub const INCOMPLETE: u32 = 2;
+    /// A body was not kept whole.
+    pub const TRUNCATED: u32 = 4;
+    /// The request or the response was not readable as chat.
+    pub const UNPARSED: u32 = 8;
+    /// Answered by the embedded engine.
+    pub const EMBEDDED: u32 = 16;
+    /// More than one place in the recordings fitted.
+    pub const AMBIGUOUS: u32 = 32;
+
+    const NAMES: [(u32, &'static str); 6] = [
+        (Self::ERROR, "error"),
+        (Self::INCOMPLETE, "incomplete"),
+        (Self::TRUNCATED, "truncated"),
+        (Self::UNPARSED, "unparsed"),
+        (Self::EMBEDDED, "embedded"),
+        (Self::AMBIGUOUS, "ambiguous"),
+    ];
+
+    pub fn names(self) -> Vec<&'static str> {
+        Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect()
+    }
+
+    fn of(exchange: &Exchange, reading: &Reading, link: &Link) -> Flags {
+        let whole = [exchange.request_capture(), exchange.response_capture()];
+        let bits = [
+            (exchange.status == 0 || exchange.status >= 400, Self::ERROR),
+            (exchange.end() != crate::journal::End::Complete, Self::INCOMPLETE),
+            (whole.iter().any(|capture| *capture != Capture::Whole), Self::TRUNCATED),
+            (!reading.readable || !reading.answer.parsed, Self::UNPARSED),
+            (exchange.served_by == "embedded", Self::EMBEDDED),
+            (link.confidence <= 0.5, Self::AMBIGUOUS),
+        ];
+        Flags(bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum())
+    }
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter { model: None, upstream: None, since_unix_nanos: None, until_unix_nanos: None, limit: 100 }
+    }
+}
+
+impl TurnRow {
+    /// The row of a turn that has its link.
+    pub fn of(key: &Key, exchange: &Exchange, reading: &Reading, link: &Link) -> TurnRow {
+        let usage = reading.answer.fold.usage.unwrap_or_default();
+        TurnRow {
+            id: exchange.id.clone(),
+            conversation: link.conversation.clone(),
+            parent: link.parent.clone(),
+            kind: Kind::of_name(&link.kind),
+            confidence: link.confidence,
+            evidence: link.evidence.clone(),
+            rules_version: link.rules_version,
+            started_unix_nanos: exchange.started_unix_nanos,
+            first_byte_micros: exchange.first_byte_micros,
+            ended_unix_nanos: exchange.ended_unix_nanos(),
+            status: exchange.status,
+            end: exchange.end().name().to_owned(),
+            model: exchange.model.clone(),
+            upstream: exchange.upstream.clone(),
+            served_by: exchange.served_by.clone(),
+            prompt_tokens: usage.prompt_tokens,
+            cached_tokens: usage.cached_tokens,
+            output_tokens: usage.completion_tokens,
+            finish: reading.answer.fold.choices.first().and_then(|choice| choice.finish_reason.clone()),
+            flags: Flags::of(exchange, reading, link),
+            readable: reading.readable,
+            head: reading.head(key),
+            answers: reading.answers.clone(),
+            body_hash: exchange.request_body_hash.to_vec(),
+            session: reading.session,
+            environment: reading.environment,
+        }
+    }
+
+    /// What a stitcher remembers of this turn.
+    pub fn footprint(self) -> Footprint {
+        Footprint {
+            failed: self.end != "complete" || !(200..300).contains(&self.status),
+            turn: self.id,
+            conversation: self.conversation,
+            parent: self.parent,
+            kind: self.kind,
+            head: self.head,
+            answers: self.answers,
+            body_hash: self.body_hash,
+            session: self.session,
+            environment: self.environment,
+            ended_unix_nanos: self.ended_unix_nanos,
+            readable: self.readable,
+        }
+    }
+
+    /// Whether it makes a branch of its conversation.
+    pub fn forks(&self) -> bool {
+        matches!(self.kind, Kind::Branch | Kind::Regenerate)
+    }
+}
+
+pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
+    Ok(SessionRow {
+        id: row.get(0)?,
+        model: row.get(1)?,
+        upstream: row.get(2)?,
+        started_unix_nanos: unsigned(row, 3)?,
+        ended_unix_nanos: unsigned(row, 4)?,
+        turns: unsigned(row, 5)?,
+        branches: unsigned(row, 6)?,
+        flags: Flags(row.get(7)?),
+    })
+}
+
+pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Position)> {
+    let kind: String = row.get(3)?;
+    let answers: Vec<u8> = row.get(25)?;
+    let turn = TurnRow {
+        id: row.get(0)?,
+        conversation: row.get(1)?,
+        parent: row.get(2)?,
+        kind: Kind::of_name(&kind),
+        confidence: row.get(4)?,
+        evidence: row.get(5)?,
+        rules_version: row.get(6)?,
+        started_unix_nanos: unsigned(row, 7)?,
+        first_byte_micros: unsigned(row, 8)?,
+        ended_unix_nanos: unsigned(row, 9)?,
+        status: row.get(10)?,
+        end: row.get(11)?,
+        model: row.get(12)?,
+        upstream: row.get(13)?,
+        served_by: row.get(14)?,
+        prompt_tokens: row.get::<_, Option<i64>>(15)?.map(|tokens| tokens as u64),
+        cached_tokens: row.get::<_, Option<i64>>(16)?.map(|tokens| tokens as u64),
+        output_tokens: row.get::<_, Option<i64>>(17)?.map(|tokens| tokens as u64),
+        finish: row.get(18)?,
+        flags: Flags(row.get(19)?),
+        readable: row.get(23)?,
+        head: row.get(24)?,
+        answers: answers.as_chunks::<16>().0.to_vec(),
+        body_hash: row.get(26)?,
+        session: row.get(27)?,
+        environment: row.get(28)?,
+    };
+    let position = Position { segment: unsigned(row, 20)?, offset: unsigned(row, 21)?, index: row.get(22)? };
+    Ok((turn, position))
+}
+
+/// Runs the insertion of a turn; returns the number of rows it made.
+pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, position: Position) -> rusqlite::Result<usize> {
+    insert.execute(params![
+        row.id,
+        row.conversation,
+        row.parent,
+        row.kind.name(),
+        row.confidence,
+        row.evidence,
+        row.rules_version,
+        row.started_unix_nanos as i64,
+        row.first_byte_micros as i64,
+        row.ended_unix_nanos as i64,
+        row.status,
+        row.end,
+        row.model,
+        row.upstream,
+        row.served_by,
+        row.prompt_tokens.map(|tokens| tokens as i64),
+        row.cached_tokens.map(|tokens| tokens as i64),
+        row.output_tokens.map(|tokens| tokens as i64),
+        row.finish,
+        row.flags.0,
+        position.segment as i64,
+        position.offset as i64,
+        position.index,
+        row.readable,
+        row.head,
+        row.answers.concat(),
+        row.body_hash,
+        row.session,
+        row.environment,
+    ])
+}
+
+/// SQLite's integers are signed; nothing stored here reaches 2^63 before the year 2262.
+fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    Ok(row.get::<_, i64>(column)? as u64)
+}

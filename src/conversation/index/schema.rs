@@ -1,0 +1,145 @@
+//! The tables and statements of the index.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use super::super::Result;
+
+/// The version of the tables. The index is derived: one of another version is rebuilt, not migrated.
+pub const VERSION: i64 = 1;
+/// How long a reader waits for the writer.
+pub const READER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
+pub const WRITER_PATIENCE: Duration = Duration::from_millis(200);
+pub const TABLES: [&str; 4] = ["conversation", "turn", "gap", "watermark"];
+
+const CREATE: &str = "
+CREATE TABLE conversation (
+  id TEXT PRIMARY KEY, model TEXT NOT NULL, upstream TEXT NOT NULL,
+  started INTEGER NOT NULL, ended INTEGER NOT NULL,
+  turns INTEGER NOT NULL, branches INTEGER NOT NULL, flags INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX conversation_ended ON conversation (ended);
+CREATE TABLE turn (
+  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  conversation TEXT NOT NULL, parent TEXT NOT NULL, kind TEXT NOT NULL,
+  confidence REAL NOT NULL, evidence TEXT NOT NULL, rules_version INTEGER NOT NULL,
+  started INTEGER NOT NULL, first_byte INTEGER NOT NULL, ended INTEGER NOT NULL,
+  status INTEGER NOT NULL, end TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, served_by TEXT NOT NULL,
+  prompt_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER, finish TEXT, flags INTEGER NOT NULL,
+  segment INTEGER NOT NULL, offset INTEGER NOT NULL, record INTEGER NOT NULL,
+  readable INTEGER NOT NULL, head BLOB NOT NULL, answers BLOB NOT NULL, body_hash BLOB NOT NULL,
+  session BLOB, environment BLOB NOT NULL
+);
+CREATE INDEX turn_conversation ON turn (conversation, number);
+CREATE TABLE gap (
+  segment INTEGER NOT NULL, offset INTEGER NOT NULL, record INTEGER NOT NULL,
+  started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
+  PRIMARY KEY (segment, offset, record)
+) WITHOUT ROWID;
+CREATE TABLE watermark (
+  one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, offset INTEGER NOT NULL, segment_id BLOB NOT NULL
+);
+";
+
+pub const CLEAR: &str = "DELETE FROM conversation; DELETE FROM turn; DELETE FROM gap; DELETE FROM watermark;";
+
+pub const INSERT_TURN: &str = "
+INSERT INTO turn (id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended,
+  status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags,
+  segment, offset, record, readable, head, answers, body_hash, session, environment)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
+  ?24, ?25, ?26, ?27, ?28, ?29)
+ON CONFLICT (id) DO NOTHING";
+
+pub const MOVE_TURN: &str = "UPDATE turn SET segment = ?2, offset = ?3, record = ?4 WHERE id = ?1";
+
+pub const COUNT_TURN: &str = "
+INSERT INTO conversation (id, model, upstream, started, ended, turns, branches, flags)
+VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7)
+ON CONFLICT (id) DO UPDATE SET
+  started = min(started, excluded.started), ended = max(ended, excluded.ended), turns = turns + 1,
+  branches = branches + excluded.branches, flags = flags | excluded.flags,
+  model = excluded.model, upstream = excluded.upstream";
+
+pub const RECOUNT: &str = "
+INSERT INTO conversation (id, model, upstream, started, ended, turns, branches, flags)
+SELECT conversation, model, upstream, started, ended, 1, kind IN ('branch', 'regenerate'), flags FROM turn WHERE conversation = ?1
+  ORDER BY number
+ON CONFLICT (id) DO UPDATE SET
+  started = min(started, excluded.started), ended = max(ended, excluded.ended), turns = turns + 1,
+  branches = branches + excluded.branches, flags = flags | excluded.flags,
+  model = excluded.model, upstream = excluded.upstream";
+
+pub const RELINK: &str = "
+UPDATE turn SET conversation = ?2, parent = ?3, kind = ?4, confidence = ?5, evidence = ?6, rules_version = ?7
+WHERE id = ?1";
+
+pub const INSERT_GAP: &str = "
+INSERT INTO gap (segment, offset, record, started, ended, reason, count) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+ON CONFLICT DO NOTHING";
+
+pub const SET_WATERMARK: &str = "
+INSERT INTO watermark (one, segment, offset, segment_id) VALUES (1, ?1, ?2, ?3)
+ON CONFLICT (one) DO UPDATE SET segment = excluded.segment, offset = excluded.offset, segment_id = excluded.segment_id";
+
+pub const LIST: &str = "
+SELECT id, model, upstream, started, ended, turns, branches, flags FROM conversation
+WHERE (?1 IS NULL OR model = ?1) AND (?2 IS NULL OR upstream = ?2)
+  AND (?3 IS NULL OR ended >= ?3) AND (?4 IS NULL OR started < ?4)
+ORDER BY ended DESC, id DESC LIMIT ?5";
+
+/// The columns of a turn in the order in which [`super::rows::turn`] reads them.
+macro_rules! select_turn {
+    ($rest:literal) => {
+        concat!(
+            "SELECT id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended, ",
+            "status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags, ",
+            "segment, offset, record, readable, head, answers, body_hash, session, environment FROM turn ",
+            $rest
+        )
+    };
+}
+
+pub const TURNS: &str = select_turn!("WHERE conversation = ?1 ORDER BY number");
+pub const LATEST_TURNS: &str = select_turn!("ORDER BY number DESC LIMIT ?1");
+
+/// Makes the tables of an empty database.
+pub fn create(connection: &Connection) -> Result<()> {
+    connection.execute_batch(&format!("BEGIN; {CREATE} PRAGMA user_version = {VERSION}; COMMIT;"))?;
+    Ok(())
+}
+
+/// The version of the tables; 0 for an empty database.
+pub fn version(connection: &Connection) -> Result<i64> {
+    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+/// Copies the rows of one table. `table` is one of [`TABLES`].
+pub fn copy_table(from: &Connection, to: &Connection, table: &str) -> Result<()> {
+    let mut select = from.prepare(&format!("SELECT * FROM {table}"))?;
+    let columns = select.column_count();
+    let places = vec!["?"; columns].join(", ");
+    let mut insert = to.prepare(&format!("INSERT INTO {table} VALUES ({places})"))?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let values = (0..columns).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<Value>>>()?;
+        insert.execute(rusqlite::params_from_iter(values))?;
+    }
+    Ok(())
+}
+
+/// Appends the rows of one table as text.
+pub fn dump_table(connection: &Connection, table: &str, text: &mut String) -> Result<()> {
+    let mut select = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3"))?;
+    let columns = select.column_count();
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let values = (0..columns).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<Value>>>()?;
+        let _ = writeln!(text, "{table} {values:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! A whole response body, streamed or not, as what the model said.
+
+use super::delta::Chunk;
+use super::fold::Fold;
+use super::sse;
+
+/// The longest line or event of a stream that is looked into.
+const EVENT_LIMIT: usize = 16 << 20;
+
+/// What a response body says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// Whether the body was a stream of events.
+    pub streamed: bool,
+    /// Whether all of it could be read. A content encoding, another media type or a malformed chunk make it false.
+    pub parsed: bool,
+    /// Choices, usage, error and terminator.
+    pub fold: Fold,
+}
+
+impl Answer {
+    /// Reads a response body by its `content-type` and `content-encoding`. Never fails: see [`Answer::parsed`].
+    pub fn read(content_type: Option<&[u8]>, content_encoding: Option<&[u8]>, body: &[u8]) -> Answer {
+        let media = content_type.unwrap_or_default();
+        let streamed = starts_with(media, b"text/event-stream");
+        let mut answer = Answer { streamed, ..Answer::default() };
+        if content_encoding.is_some_and(|encoding| !encoding.trim_ascii().eq_ignore_ascii_case(b"identity")) {
+            return answer;
+        }
+        if streamed {
+            answer.read_stream(body);
+        } else if let Some(chunk) = Chunk::parse(body) {
+            answer.fold.chunk(&chunk);
+            answer.parsed = chunk.choices.is_some() || chunk.error.is_some();
+        }
+        answer
+    }
+
+    fn read_stream(&mut self, body: &[u8]) {
+        let mut parser = sse::Parser::new(EVENT_LIMIT);
+        let fold = &mut self.fold;
+        parser.push(body, &mut |event| fold.event(event.name, event.data));
+        self.parsed = self.fold.malformed == 0 && parser.dropped() == 0;
+    }
+}
+
+fn starts_with(value: &[u8], prefix: &[u8]) -> bool {
+    value.trim_ascii_start().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_stream_and_a_whole_answer_say_the_same() {
+        let stream = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"a\"}}]}\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"b\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+        let whole = br#"{"choices":[{"index":0,"message":{"role":"assistant","content":"ab"},"finish_reason":"stop"}]}"#;
+        let streamed = Answer::read(Some(b"Text/Event-Stream; charset=utf-8"), None, stream);
+        let plain = Answer::read(Some(b"application/json"), Some(b"identity"), whole);
+        assert_eq!(streamed.fold.choices, plain.fold.choices);
+        assert!(streamed.parsed && streamed.fold.done && plain.parsed && !plain.streamed);
+    }
+
+    #[test]
+    fn encoded_bodies_are_left_alone() {
+        let answer = Answer::read(Some(b"application/json"), Some(b"gzip"), b"\x1f\x8b");
+        assert!(!answer.parsed && answer.fold.choices.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bodies_never_panic(body in proptest::collection::vec(any::<u8>(), 0..300), stream: bool) {
+            let media: &[u8] = if stream { b"text/event-stream" } else { b"application/json" };
+            let _ = Answer::read(Some(media), None, &body);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Promise: the index can be lost, and what is rebuilt from the journal equals it.
+
+#[path = "support/exchanges.rs"]
+mod exchanges;
+
+use std::path::Path;
+
+use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
+use serde_json::json;
+use serin::conversation::index::Index;
+use serin::conversation::{Conversations, Error, Filter, rebuild};
+use serin::journal::{Exchange, Gap, Journal, Options, Reader, Record};
+
+fn talk() -> Vec<Exchange> {
+    let one = json!([{"role": "system", "content": "be brief"}, user("my name is Ada")]);
+    let two = json!([{"role": "system", "content": "be brief"}, user("my name is Ada"), assistant("Hello Ada."), user("who am I?")]);
+    let mut models = chat("0-models", 0, &json!([]), "");
+    models.method = "GET".into();
+    models.target = "/v1/models".into();
+    vec![
+        models,
+        streamed("1-one", SECOND, &one, "Hello Ada."),
+        with_session(chat("2-other", 2 * SECOND, &one, "Hello Ada."), "session-id", "s"),
+        failed("3-two", 9 * SECOND, &two),
+        streamed("4-two-again", 12 * SECOND, &two, "Ada."),
+        streamed("5-two-more", 90 * SECOND, &two, "You are Ada."),
+    ]
+}
+
+fn record(dir: &Path, exchanges: &[Exchange]) {
+    let mut conversations = Conversations::open(dir).expect("opens");
+    for exchange in exchanges {
+        conversations.record(exchange.clone()).expect("takes it");
+        conversations.commit().expect("commits");
+    }
+    assert_eq!(conversations.index_faults(), 0);
+}
+
+/// A dump without the watermark.
+fn turns(dump: &str) -> Vec<&str> {
+    dump.lines().filter(|line| !line.starts_with("watermark")).collect()
+}
+
+fn live_dump(dir: &Path) -> String {
+    Conversations::open(dir).expect("opens").dump().expect("dumps")
+}
+
+#[test]
+fn a_rebuilt_index_equals_the_live_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    for exchange in talk() {
+        conversations.record(exchange).expect("takes it");
+    }
+    conversations.commit().expect("commits");
+    conversations
+        .gap(Gap { from_unix_nanos: 1, to_unix_nanos: 2, reason: "queue_full".into(), count: 3 })
+        .expect("takes it");
+    conversations.commit().expect("commits");
+    let live = conversations.dump().expect("dumps");
+    assert!(live.contains("5-two-more") && live.contains("queue_full"), "{live}");
+    assert_eq!(rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"), live);
+    drop(conversations);
+    std::fs::remove_file(dir.path().join("index.sqlite")).expect("there is one");
+    assert_eq!(live_dump(dir.path()), live);
+}
+
+#[test]
+fn conversations_go_on_after_every_restart() {
+    let (whole, pieces) =
+        (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    record(whole.path(), &talk());
+    for exchange in talk() {
+        record(pieces.path(), &[exchange]);
+    }
+    let lines = |dir| Conversations::read_only(dir).expect("opens").list(&Filter::default()).expect("lists");
+    let found = lines(whole.path());
+    assert_eq!(found, lines(pieces.path()));
+    let brief: Vec<_> = found
+        .iter()
+        .map(|line| (line.id.as_str(), line.turns, line.branches, line.flags.as_slice()))
+        .collect();
+    assert_eq!(brief, [("1-one", 4, 1, ["error"].as_slice()), ("2-other", 1, 0, [].as_slice())]);
+}
+
+#[test]
+fn a_damaged_or_foreign_index_is_replaced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let live = live_dump(dir.path());
+    std::fs::write(
+        dir.path().join("index.sqlite"),
+        b"this is no database, and long enough to be looked at".repeat(99),
+    )
+    .expect("writes");
+    let lines = Conversations::read_only(dir.path())
+        .expect("reads around it")
+        .list(&Filter::default())
+        .expect("lists");
+    assert_eq!(lines.len(), 2);
+    assert_eq!(live_dump(dir.path()), live);
+    for entry in std::fs::read_dir(dir.path()).expect("lists").map(|entry| entry.expect("an entry").path()) {
+        if entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with("epoch-")) {
+            std::fs::remove_dir_all(entry).expect("removes");
+        }
+    }
+    assert_eq!(turns(&live_dump(dir.path())), [""; 0]);
+}
+
+#[test]
+fn an_index_that_lags_is_read_around_and_catches_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let all = talk();
+    record(dir.path(), &all[..3]);
+    {
+        // A writer without an index: exchanges without links, as far as the index goes.
+        let mut journal = Journal::open(dir.path(), Options::default()).expect("opens");
+        all[3..]
+            .iter()
+            .for_each(|exchange| journal.append(&Record::Exchange(exchange.clone())).expect("appends"));
+        journal.commit().expect("commits");
+    }
+    let sessions = Conversations::read_only(dir.path()).expect("opens");
+    assert_eq!(sessions.show("1-one").expect("shows").turns.len(), 4);
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    assert_eq!(conversations.opened().missing_links.len(), 3);
+    conversations.commit().expect("commits");
+    let live = conversations.dump().expect("dumps");
+    assert_eq!(turns(&rebuild(dir.path()).expect("rebuilds").dump().expect("dumps")), turns(&live));
+    drop(conversations);
+    assert!(Conversations::open(dir.path()).expect("opens").opened().missing_links.is_empty());
+}
+
+#[test]
+fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    for exchange in talk() {
+        conversations.record(exchange).expect("takes it");
+    }
+    conversations.commit().expect("commits");
+    let sessions = Conversations::read_only(dir.path()).expect("opens");
+    let shown = serde_json::to_value(sessions.show("1-").expect("shows")).expect("is JSON");
+    let turns = shown["turns"].as_array().expect("turns");
+    let brief: Vec<_> = turns
+        .iter()
+        .map(|turn| json!([turn["id"], turn["parent"], turn["kind"], turn["status"], turn["end"]]))
+        .collect();
+    assert_eq!(
+        json!(brief),
+        json!([
+            ["1-one", null, "root", 200, "complete"],
+            ["3-two", "1-one", "append", 503, "complete"],
+            ["4-two-again", "3-two", "retry", 200, "complete"],
+            ["5-two-more", "4-two-again", "regenerate", 200, "complete"],
+        ])
+    );
+    assert_eq!(turns[0]["request"]["messages"].as_array().map(Vec::len), Some(2));
+    assert_eq!(turns[2]["request"]["messages"], json!([user("who am I?")]));
+    assert_eq!(
+        (&turns[3]["response"]["content"], &turns[3]["response"]["finish_reason"]),
+        (&json!("You are Ada."), &json!("stop"))
+    );
+    assert!(turns[1]["response"]["error"].as_str().is_some_and(|error| error.contains("overloaded")));
+    assert_eq!(turns[0]["body_hash"].as_str().map(str::len), Some(64));
+    let text =
+        serin::conversation::render::show(&sessions.show("4-two-again").expect("shows by a turn's id"));
+    assert!(text.contains("turn 4 · regenerate of turn 3") && text.contains("    You are Ada."), "{text}");
+}
+
+#[test]
+fn a_lost_record_does_not_hide_its_conversation() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let position = Reader::open(dir.path()).expect("opens").nth(5).expect("is there").expect("reads").0;
+    let segment = std::fs::read_dir(dir.path()).expect("lists").map(|entry| entry.expect("an entry").path());
+    let segment = segment.into_iter().find(|path| path.is_dir()).expect("an epoch").join("000001.seg");
+    let mut bytes = std::fs::read(&segment).expect("reads");
+    bytes[position.offset as usize + 30] ^= 1;
+    std::fs::write(&segment, bytes).expect("writes");
+    let shown = Conversations::read_only(dir.path()).expect("opens").show("1-one").expect("shows");
+    assert_eq!(shown.turns.len(), 4);
+    assert!(
+        shown.turns[1].request.is_none() && !shown.turns[1].response.parsed && shown.turns[1].status == 503
+    );
+    assert_eq!(shown.turns[2].response.message.content, "Ada.");
+}
+
+#[test]
+fn a_fault_of_the_index_costs_no_record_and_heals() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    let intruder = rusqlite::Connection::open(dir.path().join("index.sqlite")).expect("opens");
+    intruder.execute_batch("BEGIN IMMEDIATE").expect("takes the write lock");
+    for exchange in talk() {
+        conversations.record(exchange).expect("takes it");
+    }
+    let end = conversations.commit().expect("commits all the same");
+    assert_eq!(conversations.index_faults(), 1);
+    assert_eq!(Reader::open(dir.path()).expect("opens").count(), 11);
+    intruder.execute_batch("ROLLBACK").expect("lets go");
+    assert_eq!(conversations.commit().expect("commits"), end);
+    assert_eq!(conversations.index_faults(), 1);
+    assert_eq!(
+        rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"),
+        conversations.dump().expect("dumps")
+    );
+}
+
+#[test]
+fn ids_that_fit_nothing_or_too_much_are_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let turn = |id: &str, word: &str| chat(id, SECOND, &json!([user(word)]), "ok");
+    record(dir.path(), &[turn("ab1", "x"), turn("ab2", "y")]);
+    let sessions = Conversations::read_only(dir.path()).expect("opens");
+    assert!(matches!(sessions.show("ab"), Err(Error::Ambiguous { count: 2, .. })));
+    assert!(matches!(sessions.show("%"), Err(Error::Unknown(_))));
+    assert!(matches!(sessions.show(""), Err(Error::Unknown(_))));
+    assert!(sessions.show("ab2").is_ok());
+    let few = Filter { limit: 1, ..Filter::default() };
+    assert_eq!(sessions.list(&few).expect("lists").len(), 1);
+    let none = Filter { model: Some("other".into()), ..Filter::default() };
+    assert!(sessions.list(&none).expect("lists").is_empty());
+    assert!(Conversations::read_only(&dir.path().join("nowhere")).is_err());
+    assert!(Index::open_read_only(&dir.path().join("nowhere")).is_none());
+}

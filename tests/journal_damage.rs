@@ -1,0 +1,284 @@
+//! Promise: what a commit has reported is read back, whatever happens to the bytes behind it, and damage costs only
+//! the frames it hits.
+
+#[path = "support/exchanges.rs"]
+mod exchanges;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use exchanges::{START, chat, user};
+use proptest::prelude::*;
+use serde_json::json;
+use serin::journal::{Damage, Error, Gap, Journal, Options, Position, Reader, Record};
+
+fn options() -> Options {
+    Options { unix_nanos: || START, ..Options::default() }
+}
+
+fn note(number: u64) -> Record {
+    Record::Gap(Gap {
+        from_unix_nanos: number,
+        to_unix_nanos: number * 3,
+        reason: format!("reason {number}"),
+        count: 1,
+    })
+}
+
+/// A journal of `frames` frames with one record each; returns its segment file and where each frame begins.
+fn journal(dir: &Path, frames: u64) -> (PathBuf, Vec<u64>) {
+    let mut journal = Journal::open(dir, options()).expect("opens");
+    let mut starts = Vec::new();
+    for number in 0..frames {
+        journal.append(&note(number)).expect("appends");
+        journal.commit().expect("commits");
+        starts.push(journal.positions()[0].offset);
+    }
+    (dir.join("epoch-2025-12-02/000001.seg"), starts)
+}
+
+fn read(dir: &Path) -> (Vec<Record>, Damage) {
+    let mut reader = Reader::open(dir).expect("opens");
+    let records = reader.by_ref().map(|next| next.expect("reads").1).collect();
+    (records, reader.damage())
+}
+
+fn notes(numbers: impl IntoIterator<Item = u64>) -> Vec<Record> {
+    numbers.into_iter().map(note).collect()
+}
+
+#[test]
+fn records_come_back_in_order_and_by_position() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let exchange = Record::Exchange(chat("a", 0, &json!([user("hi")]), "hello"));
+    let later = Record::Unknown { kind: 4711, payload: bytes::Bytes::from_static(b"from the future") };
+    let records = vec![exchange, later, note(1)];
+    let mut writer = Journal::open(dir.path(), options()).expect("opens");
+    records.iter().for_each(|record| writer.append(record).expect("appends"));
+    let end = writer.commit().expect("commits");
+    let positions = writer.positions().to_vec();
+    assert_eq!(read(dir.path()), (records.clone(), Damage::default()));
+    let reader = Reader::open(dir.path()).expect("opens");
+    for (position, record) in positions.iter().zip(&records) {
+        assert_eq!(&reader.read_at(*position).expect("is there"), record);
+    }
+    assert!(matches!(reader.read_at(Position { index: 3, ..positions[0] }), Err(Error::NoRecord(_))));
+    assert!(matches!(
+        reader.read_at(Position { offset: positions[0].offset + 1, ..positions[0] }),
+        Err(Error::NoRecord(_))
+    ));
+    assert_eq!(Reader::open_at(dir.path(), end).expect("opens").count(), 0);
+    writer.append(&note(2)).expect("appends");
+    writer.commit().expect("commits");
+    let tail: Vec<_> =
+        Reader::open_at(dir.path(), end).expect("opens").map(|next| next.expect("reads").1).collect();
+    assert_eq!(tail, notes([2]));
+}
+
+#[test]
+fn a_torn_tail_of_any_length_is_cut_and_writing_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = journal(dir.path(), 3);
+    let whole = fs::read(&path).expect("reads");
+    let last = *starts.last().expect("three frames") as usize;
+    for len in last..whole.len() {
+        fs::write(&path, &whole[..len]).expect("writes");
+        let (records, damage) = read(dir.path());
+        assert_eq!(
+            (records, damage.torn_bytes, damage.holes),
+            (notes(0..2), (len - last) as u64, 0),
+            "cut at {len}"
+        );
+        let mut writer = Journal::open(dir.path(), options()).expect("opens");
+        assert_eq!(writer.torn_bytes(), (len - last) as u64);
+        writer.append(&note(7)).expect("appends");
+        writer.commit().expect("commits");
+        drop(writer);
+        assert_eq!(read(dir.path()), (notes([0, 1, 7]), Damage::default()), "cut at {len}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_one_frame() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = journal(dir.path(), 3);
+    let whole = fs::read(&path).expect("reads");
+    for position in starts[1] * 8..starts[2] * 8 {
+        let mut bytes = whole.clone();
+        bytes[position as usize / 8] ^= 1 << (position % 8);
+        fs::write(&path, &bytes).expect("writes");
+        let (records, damage) = read(dir.path());
+        assert_eq!(records, notes([0, 2]), "bit {position}");
+        assert_eq!((damage.holes, damage.skipped_bytes, damage.torn_bytes), (1, starts[2] - starts[1], 0));
+        drop(Journal::open(dir.path(), options()).expect("opens"));
+        assert_eq!(fs::read(&path).expect("reads"), bytes, "the writer leaves damage in the middle alone");
+    }
+    for position in 0..starts[0] * 8 {
+        let mut bytes = whole.clone();
+        bytes[position as usize / 8] ^= 1 << (position % 8);
+        fs::write(&path, &bytes).expect("writes");
+        assert_eq!(read(dir.path()), (notes(0..3), Damage::default()), "header bit {position}");
+    }
+}
+
+#[test]
+fn a_zeroed_page_and_a_lost_header_are_counted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = journal(dir.path(), 400);
+    let whole = fs::read(&path).expect("reads");
+    let mut bytes = whole.clone();
+    bytes[4096..8192].fill(0);
+    fs::write(&path, &bytes).expect("writes");
+    let hit = |number: &u64| {
+        let start = starts[*number as usize];
+        let end = starts.get(*number as usize + 1).copied().unwrap_or(whole.len() as u64);
+        start < 8192 && end > 4096
+    };
+    let (records, damage) = read(dir.path());
+    assert_eq!(records, notes((0..400).filter(|number| !hit(number))));
+    assert_eq!(damage.holes, 1);
+    bytes = whole;
+    bytes[..starts[0] as usize].fill(0);
+    fs::write(&path, &bytes).expect("writes");
+    let (records, damage) = read(dir.path());
+    assert_eq!((records.len(), damage.unreadable_segments), (0, 1));
+    let mut writer = Journal::open(dir.path(), options()).expect("opens");
+    writer.append(&note(1)).expect("appends");
+    assert_eq!(
+        writer.commit().expect("commits").segment,
+        2,
+        "a segment that cannot be read is never written to"
+    );
+}
+
+#[test]
+fn a_body_that_holds_a_frame_is_not_taken_for_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (path, starts) = journal(dir.path(), 2);
+    let frame = fs::read(&path).expect("reads")[starts[0] as usize..starts[1] as usize].to_vec();
+    let other = tempfile::tempdir().expect("a directory");
+    let (path, starts) = journal(other.path(), 2);
+    let mut bytes = fs::read(&path).expect("reads");
+    bytes[starts[1] as usize] ^= 1;
+    bytes.extend_from_slice(&frame);
+    fs::write(&path, &bytes).expect("writes");
+    assert_eq!(read(other.path()).0, notes([0]), "the frame of another segment passes none of the checks");
+}
+
+#[test]
+fn segments_roll_by_size_and_by_day() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let small = Options { segment_bytes: 200, ..options() };
+    let mut writer = Journal::open(dir.path(), small).expect("opens");
+    for number in 0..4 {
+        writer.append(&note(number)).expect("appends");
+        writer.commit().expect("commits");
+    }
+    drop(writer);
+    let next_day = Options { unix_nanos: || START + 86_400_000_000_000, ..Options::default() };
+    let mut writer = Journal::open(dir.path(), next_day).expect("opens");
+    writer.append(&note(4)).expect("appends");
+    let end = writer.commit().expect("commits");
+    assert!(end.segment > 2, "{end:?}");
+    assert!(dir.path().join(format!("epoch-2025-12-03/{:06}.seg", end.segment)).is_file());
+    assert_eq!(read(dir.path()), (notes(0..5), Damage::default()));
+}
+
+#[test]
+fn large_commits_are_cut_into_frames_and_limits_are_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let limits = Options { frame_bytes: 1000, pending_bytes: 20_000, ..options() };
+    let mut writer = Journal::open(dir.path(), limits).expect("opens");
+    let big = |fill| Record::Unknown { kind: 99, payload: bytes::Bytes::from(vec![fill; 3000]) };
+    let records = [note(0), note(1), big(1), note(2), big(2)];
+    records.iter().for_each(|record| writer.append(record).expect("appends"));
+    writer.commit().expect("commits");
+    let mut offsets: Vec<u64> = writer.positions().iter().map(|position| position.offset).collect();
+    assert_eq!(offsets.len(), 5);
+    offsets.dedup();
+    assert_eq!(offsets.len(), 4, "two small records share a frame");
+    assert_eq!(read(dir.path()).0, records);
+    let mut taken = 0;
+    let refusal = loop {
+        match writer.append(&big(3)) {
+            Ok(()) => taken += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refusal, Error::Full { .. }) && taken == 6, "{taken} {refusal}");
+    writer.commit().expect("commits");
+    assert_eq!(read(dir.path()).0.len(), 5 + 6);
+}
+
+#[test]
+fn one_process_writes_and_files_are_private() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path().join("made/private");
+    let mut writer = Journal::open(&dir, options()).expect("opens");
+    let refusal = Journal::open(&dir, options()).err().expect("refused");
+    assert!(matches!(refusal, Error::Locked(_)), "{refusal}");
+    writer.append(&note(1)).expect("appends");
+    writer.commit().expect("commits");
+    let mode = |path: &str| fs::metadata(dir.join(path)).expect("is there").permissions().mode() & 0o777;
+    assert_eq!(
+        (mode(""), mode("epoch-2025-12-02"), mode("epoch-2025-12-02/000001.seg")),
+        (0o700, 0o700, 0o600)
+    );
+    drop(writer);
+    assert!(Journal::open(&dir, options()).is_ok());
+}
+
+#[test]
+fn a_commit_that_failed_is_made_good_by_the_next() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut writer = Journal::open(dir.path(), options()).expect("opens");
+    fs::write(dir.path().join("epoch-2025-12-02"), b"in the way").expect("writes");
+    writer.append(&note(1)).expect("appends");
+    assert!(matches!(writer.commit(), Err(Error::Io { .. })));
+    fs::remove_file(dir.path().join("epoch-2025-12-02")).expect("removes");
+    writer.append(&note(2)).expect("appends");
+    writer.commit().expect("commits");
+    assert_eq!(writer.positions().len(), 2);
+    assert_eq!(read(dir.path()), (notes([1, 2]), Damage::default()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arbitrary_files_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..600), keep_header: bool) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, starts) = journal(dir.path(), 1);
+        if keep_header {
+            let mut start = fs::read(&path).expect("reads")[..starts[0] as usize].to_vec();
+            start.append(&mut bytes);
+            bytes = start;
+        }
+        fs::write(&path, &bytes).expect("writes");
+        prop_assert_eq!(read(dir.path()).0.len(), 0);
+        let mut writer = Journal::open(dir.path(), options()).expect("opens");
+        writer.append(&note(5)).expect("appends");
+        writer.commit().expect("commits");
+        prop_assert_eq!(read(dir.path()).0, notes([5]));
+    }
+
+    #[test]
+    fn arbitrary_damage_yields_only_what_was_written(
+        edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, _) = journal(dir.path(), 5);
+        let mut bytes = fs::read(&path).expect("reads");
+        for (place, value) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        fs::write(&path, &bytes).expect("writes");
+        let written = notes(0..5);
+        let found = read(dir.path()).0;
+        prop_assert!(found.iter().all(|record| written.contains(record)));
+    }
+}
