@@ -132,8 +132,7 @@ pub fn test_functions(source: &Source) -> Vec<String> {
     for at in find_word(code, "fn") {
         let attributes =
             code[..at].lines().rev().take_while(|line| !line.trim_end().ends_with([';', '}', '{']));
-        if attributes.filter(|line| line.trim_start().starts_with("#[")).any(is_test) || in_proptest(code, at)
-        {
+        if attributes.filter(|line| line.trim_start().starts_with("#[")).any(is_test) {
             let rest = code[at + 2..].trim_start();
             names.push(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
         }
