@@ -35,7 +35,8 @@ enum Kind {
 impl Source {
     pub fn new(path: &str, text: &str) -> Source {
         let code = blank(text, |kind| kind != Kind::Code);
-        let test_spans = if is_test_path(path) { vec![0..code.len()] } else { test_spans(&code) };
+        let test_spans =
+            if is_test_path(path) { std::iter::once(0..code.len()).collect() } else { test_spans(&code) };
         let mut shipped = code.clone();
         for span in &test_spans {
             shipped = blank_range(&shipped, span.clone());
