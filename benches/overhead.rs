@@ -15,6 +15,8 @@ use std::process::ExitCode;
 mod chunked;
 #[path = "overhead/client.rs"]
 mod client;
+#[path = "overhead/ledger.rs"]
+mod ledger;
 #[path = "overhead/load.rs"]
 mod load;
 #[path = "overhead/machine.rs"]

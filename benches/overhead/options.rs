@@ -22,14 +22,14 @@ impl Options {
     pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Options, Error> {
         let mut options = Options {
             rounds: 5,
-            measure: Duration::from_secs(2),
+            measure: Duration::from_millis(1800),
             warm_up: Duration::from_millis(300),
             serin: env!("CARGO_BIN_EXE_serin").into(),
         };
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value\n{USAGE}"));
             match arg.as_str() {
-                "--quick" => (options.rounds, options.measure) = (1, Duration::from_millis(1500)),
+                "--quick" => (options.rounds, options.measure) = (1, Duration::from_millis(1200)),
                 "--rounds" => options.rounds = value()?.parse()?,
                 "--seconds" => options.measure = Duration::try_from_secs_f64(value()?.parse()?)?,
                 "--serin" => options.serin = value()?.into(),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::ledger;
 use crate::machine;
 use crate::options::Options;
 use crate::rounds::{Cell, Round};
@@ -31,12 +32,13 @@ pub fn markdown(
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "Measured {}. {} interleaved rounds of {:.1} s; each figure is the median over the rounds. The ratio is the \
+        "Measured {}. Interleaved rounds of {:.1} s: {}. Each figure is the median over the rounds. The ratio is the \
          median of each round's ratio to direct in the same round. CPU is the proxy's process, user and system: the \
-         least of all rounds, the median in brackets. One worker thread per proxy.",
+         least of all rounds, the median in brackets. One worker thread per proxy. In bursts a proxy may beat direct: it hands on in large \
+         pieces what the upstream writes in small ones.",
         machine::describe(),
-        options.rounds,
-        options.measure.as_secs_f64()
+        options.measure.as_secs_f64(),
+        options.rounds
     );
     for (index, workload) in workloads.iter().enumerate() {
         let of_workload: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == index).collect();
@@ -48,6 +50,10 @@ pub fn markdown(
                 let _ = writeln!(out, "\n{}: first error: {error}", targets[cell.target].name);
             }
         }
+    }
+    for (target, admin) in targets.iter().filter_map(|target| Some((target, target.admin?))) {
+        let ledger = ledger::read(admin).unwrap_or_else(|error| format!("unknown ({error})"));
+        let _ = writeln!(out, "\nThe ledger of {}: {ledger}.", target.name);
     }
     for absent in absent {
         let _ = writeln!(out, "\nNot measured: {} ({}).", absent.name, absent.why);

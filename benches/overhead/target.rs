@@ -17,6 +17,8 @@ use crate::options::Options;
 pub struct Target {
     pub name: &'static str,
     pub address: SocketAddr,
+    /// Where Serin serves its metrics.
+    pub admin: Option<SocketAddr>,
     /// `None` for the upstream itself.
     pub process: Option<Process>,
 }
@@ -25,6 +27,12 @@ pub struct Target {
 pub struct Process {
     child: Child,
     _files: TempDir,
+}
+
+/// What Serin says when it is ready.
+struct Listening {
+    traffic: SocketAddr,
+    admin: SocketAddr,
 }
 
 /// A target that could not be measured.
@@ -40,7 +48,7 @@ const MICROS_PER_TICK: u64 = 10_000;
 
 /// Starts every target; those that do not start are named in the report.
 pub fn start_all(options: &Options, upstream: SocketAddr) -> Result<(Vec<Target>, Vec<Absent>), Error> {
-    let mut targets = vec![Target { name: "direct", address: upstream, process: None }];
+    let mut targets = vec![Target { name: "direct", address: upstream, admin: None, process: None }];
     let mut absent = Vec::new();
     for (name, record) in [("serin, recording", true), ("serin, not recording", false)] {
         match start_serin(name, &options.serin, upstream, record) {
@@ -86,19 +94,20 @@ fn start_serin(
         .map_err(|error| format!("{} does not start: {error}", binary.display()))?;
     let log = child.stderr.take().ok_or("serin's log is not readable")?;
     let process = Process { child, _files: files };
-    let (found, address) = sync_channel(1);
+    let (found, addresses) = sync_channel(1);
     std::thread::Builder::new()
         .name("serin log".to_owned())
         .spawn(move || watch(BufReader::new(log), &found))?;
-    Ok(Target { name, address: wait_for(&address)?, process: Some(process) })
+    let Listening { traffic, admin } = wait_for(&addresses)?;
+    Ok(Target { name, address: traffic, admin: Some(admin), process: Some(process) })
 }
 
-/// Reads the log to its end, so that serin never waits for a full pipe, and reports the traffic address.
-fn watch(log: impl BufRead, found: &SyncSender<Result<SocketAddr, String>>) {
+/// Reads the log to its end, so that serin never waits for a full pipe, and reports its addresses.
+fn watch(log: impl BufRead, found: &SyncSender<Result<Listening, String>>) {
     let mut last = String::new();
     for line in log.lines().map_while(Result::ok) {
-        match traffic_address(&line) {
-            Some(address) => drop(found.try_send(Ok(address))),
+        match listening(&line) {
+            Some(addresses) => drop(found.try_send(Ok(addresses))),
             None => last = line,
         }
     }
@@ -106,17 +115,20 @@ fn watch(log: impl BufRead, found: &SyncSender<Result<SocketAddr, String>>) {
     drop(found.try_send(Err(format!("ended before it listened; its last line was: {last:?}"))));
 }
 
-fn wait_for(address: &Receiver<Result<SocketAddr, String>>) -> Result<SocketAddr, Error> {
-    let first = address.recv_timeout(START_TIMEOUT).map_err(|_| "named no address within 20 s")?;
+fn wait_for(addresses: &Receiver<Result<Listening, String>>) -> Result<Listening, Error> {
+    let first = addresses.recv_timeout(START_TIMEOUT).map_err(|_| "named no address within 20 s")?;
     Ok(first?)
 }
 
-/// The address after `traffic=` in the line that says `listening`; colours are skipped.
-fn traffic_address(line: &str) -> Option<SocketAddr> {
+/// The addresses after `traffic=` and `admin=` in the line that says `listening`; colours are skipped.
+fn listening(line: &str) -> Option<Listening> {
     let plain = without_colours(line);
     let (_, fields) = plain.split_once("listening")?;
-    let (_, value) = fields.split_once("traffic=")?;
-    value.split_whitespace().next()?.trim_matches('"').parse().ok()
+    let address = |key: &str| {
+        let (_, value) = fields.split_once(key)?;
+        value.split_whitespace().next()?.trim_matches('"').parse().ok()
+    };
+    Some(Listening { traffic: address("traffic=")?, admin: address("admin=")? })
 }
 
 fn without_colours(line: &str) -> String {
@@ -167,7 +179,7 @@ fn start_nginx(nginx: &Path, upstream: SocketAddr) -> Result<Target, Error> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Ok(Target { name: "nginx", address, process: Some(process) })
+    Ok(Target { name: "nginx", address, admin: None, process: Some(process) })
 }
 
 impl Target {

@@ -1,4 +1,4 @@
-//! The four kinds of traffic.
+//! The kinds of traffic: four that load the machine, two that show the latency a lone client sees.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,6 +31,7 @@ const LARGE_BODY: usize = 128 * 1024;
 
 pub fn all(options: &Options) -> Vec<Workload> {
     let closed = Stop::After(options.measure);
+    let alone = Stop::After(options.measure / 2);
     vec![
         Workload {
             name: "small JSON",
@@ -63,6 +64,22 @@ pub fn all(options: &Options) -> Vec<Workload> {
             stop: closed,
             pace: None,
             body: body(LARGE_BODY, false),
+        },
+        Workload {
+            name: "small JSON, one client",
+            what: "the same request and answer, one connection, one after the other",
+            connections: 1,
+            stop: alone,
+            pace: None,
+            body: body(SMALL_BODY, false),
+        },
+        Workload {
+            name: "SSE burst, one client",
+            what: "the same stream, one connection, one after the other",
+            connections: 1,
+            stop: alone,
+            pace: None,
+            body: body(SMALL_BODY, true),
         },
     ]
 }
