@@ -11,7 +11,13 @@ pub mod forward;
 pub mod kv;
 pub mod random;
 pub mod sampler;
+mod session;
+pub mod template;
+pub mod tokenizer;
 pub mod weights;
 
 pub use backend::TopK;
 pub use error::Error;
+pub use session::{
+    Chat, Engine, EngineConfig, Event, FinishReason, Generate, Model, Prompt, REFERENCE, Sink,
+};
