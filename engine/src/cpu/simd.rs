@@ -1,0 +1,236 @@
+//! Inner loops, written so that the compiler vectorises them, once for the baseline and once for AVX2 with FMA
+//! (chosen at run time), and the one call into `gemm`.
+//!
+//! Each loop keeps eight partial sums; the two builds differ only by fused rounding.
+
+use crate::weights::dequant::{BLOCK, Q4_1_BYTES, Q8_0_BYTES, half_at};
+
+const LANES: usize = 8;
+
+/// Defines `pub fn $name` over the generic body `$body`, with an AVX2 build picked where the processor has it.
+macro_rules! dispatched {
+    ($(#[$doc:meta])* $name:ident, $fast:ident, $body:ident, ($($arg:ident: $ty:ty),*) $(-> $ret:ty)?) => {
+        $(#[$doc])*
+        #[inline]
+        pub fn $name($($arg: $ty),*) $(-> $ret)? {
+            #[cfg(target_arch = "x86_64")]
+            if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
+                // SAFETY: the two features this function is compiled for were found on this processor just above;
+                // it is otherwise ordinary safe code.
+                return unsafe { $fast($($arg),*) };
+            }
+            $body::<false>($($arg),*)
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[target_feature(enable = "avx2,fma")]
+        fn $fast($($arg: $ty),*) $(-> $ret)? {
+            $body::<true>($($arg),*)
+        }
+    };
+}
+
+dispatched!(
+    /// Inner product; the shorter length counts.
+    dot, dot_avx2, dot_body, (a: &[f32], b: &[f32]) -> f32
+);
+dispatched!(
+    /// `y += a x`.
+    axpy, axpy_avx2, axpy_body, (a: f32, x: &[f32], y: &mut [f32])
+);
+dispatched!(
+    /// Inner product of stored little-endian f32 with `x`.
+    dot_f32, dot_f32_avx2, dot_f32_body, (row: &[u8], x: &[f32]) -> f32
+);
+dispatched!(
+    /// Inner product of a Q8_0 row with `x`.
+    dot_q8_0, dot_q8_0_avx2, dot_q8_0_body, (row: &[u8], x: &[f32]) -> f32
+);
+dispatched!(
+    /// Inner product of a Q4_1 row with `x`.
+    dot_q4_1, dot_q4_1_avx2, dot_q4_1_body, (row: &[u8], x: &[f32]) -> f32
+);
+
+#[inline(always)]
+fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
+    if FMA { a.mul_add(b, c) } else { a * b + c }
+}
+
+#[inline(always)]
+fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut low = [0.0; LANES];
+    let mut high = [0.0; LANES];
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let (wide_a, wide_b) = (a.chunks_exact(2 * LANES), b.chunks_exact(2 * LANES));
+    let (rest_a, rest_b) = (wide_a.remainder(), wide_b.remainder());
+    for (a, b) in wide_a.zip(wide_b) {
+        for i in 0..LANES {
+            low[i] = fused::<FMA>(a[i], b[i], low[i]);
+            high[i] = fused::<FMA>(a[LANES + i], b[LANES + i], high[i]);
+        }
+    }
+    let mut sum: f32 = (0..LANES).map(|i| low[i] + high[i]).sum();
+    for (a, b) in rest_a.iter().zip(rest_b) {
+        sum += a * b;
+    }
+    sum
+}
+
+#[inline(always)]
+fn axpy_body<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
+    for (x, y) in x.iter().zip(y) {
+        *y = fused::<FMA>(a, *x, *y);
+    }
+}
+
+#[inline(always)]
+fn dot_f32_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
+    let mut acc = [0.0; LANES];
+    let mut blocks = row.chunks_exact(4 * LANES);
+    let mut xs = x.chunks_exact(LANES);
+    for (row, x) in (&mut blocks).zip(&mut xs) {
+        for i in 0..LANES {
+            let w = f32::from_le_bytes([row[4 * i], row[4 * i + 1], row[4 * i + 2], row[4 * i + 3]]);
+            acc[i] = fused::<FMA>(w, x[i], acc[i]);
+        }
+    }
+    let mut sum: f32 = acc.iter().sum();
+    for (w, x) in blocks.remainder().chunks_exact(4).zip(xs.remainder()) {
+        sum += f32::from_le_bytes([w[0], w[1], w[2], w[3]]) * x;
+    }
+    sum
+}
+
+#[inline(always)]
+fn dot_q8_0_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
+    let mut acc = [0.0; LANES];
+    for (block, x) in row.chunks_exact(Q8_0_BYTES).zip(x.chunks_exact(BLOCK)) {
+        let (d, q) = (half_at(block, 0), &block[2..]);
+        let mut part = [0.0; LANES];
+        for (q, x) in q.chunks_exact(LANES).zip(x.chunks_exact(LANES)) {
+            for i in 0..LANES {
+                part[i] = fused::<FMA>(f32::from(q[i] as i8), x[i], part[i]);
+            }
+        }
+        for i in 0..LANES {
+            acc[i] = fused::<FMA>(d, part[i], acc[i]);
+        }
+    }
+    acc.iter().sum()
+}
+
+#[inline(always)]
+fn dot_q4_1_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
+    let mut acc = [0.0; LANES];
+    for (block, x) in row.chunks_exact(Q4_1_BYTES).zip(x.chunks_exact(BLOCK)) {
+        let (d, m, q) = (half_at(block, 0), half_at(block, 2), &block[4..Q4_1_BYTES]);
+        let (low, high) = x.split_at(BLOCK / 2);
+        let (mut part, mut plain) = ([0.0; LANES], [0.0; LANES]);
+        for j in [0, LANES] {
+            for i in 0..LANES {
+                let byte = q[j + i];
+                let (l, h) = (low[j + i], high[j + i]);
+                part[i] = fused::<FMA>(f32::from(byte & 15), l, part[i]);
+                part[i] = fused::<FMA>(f32::from(byte >> 4), h, part[i]);
+                plain[i] += l + h;
+            }
+        }
+        for i in 0..LANES {
+            acc[i] = fused::<FMA>(d, part[i], fused::<FMA>(m, plain[i], acc[i]));
+        }
+    }
+    acc.iter().sum()
+}
+
+/// `out[m][n] = x[m][k] . w[n][k]`, all row-major and contiguous, on the current rayon pool.
+///
+/// Panics where a slice is shorter than its shape: the callers in this crate size them from the same numbers.
+pub fn matmul(x: &[f32], w: &[f32], out: &mut [f32], m: usize, n: usize, k: usize) {
+    assert!(x.len() >= m * k && w.len() >= n * k && out.len() >= m * n, "matmul operands are too short");
+    let threads = gemm::Parallelism::Rayon(rayon::current_num_threads());
+    // SAFETY: the three pointers come from live slices that the assertion above proved long enough for the strides
+    // given (x: k per row, w: k per row read as its transpose, out: n per row); `out` is borrowed mutably and so
+    // overlaps neither input, and `read_dst` is false so its old content is not read.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            x.as_ptr(),
+            1,
+            k as isize,
+            w.as_ptr(),
+            k as isize,
+            1,
+            0.0f32,
+            1.0f32,
+            false,
+            false,
+            false,
+            threads,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::dequant::{Dtype, row};
+
+    fn ramp(n: usize) -> Vec<f32> {
+        (0..n).map(|i| ((i * 37 % 101) as f32 - 50.0) / 25.0).collect()
+    }
+
+    #[test]
+    fn quantised_dots_equal_dots_of_expanded_rows() {
+        let x = ramp(96);
+        for (dtype, bytes) in [(Dtype::Q8_0, 3 * Q8_0_BYTES), (Dtype::Q4_1, 3 * Q4_1_BYTES), (Dtype::F32, 96 * 4)] {
+            let mut stored: Vec<u8> = (0..bytes).map(|i| (i * 73 % 251) as u8).collect();
+            let block = bytes / 3;
+            for (i, b) in stored.iter_mut().enumerate() {
+                // Scales (and the top byte of each f32) are kept to moderate exponents.
+                let high = if dtype == Dtype::F32 { i % 4 == 3 } else { matches!(i % block, 1 | 3) && (dtype == Dtype::Q4_1 || i % block == 1) };
+                if high {
+                    *b = 0x30 | (*b & 0x80);
+                }
+            }
+            let mut expanded = vec![0.0; 96];
+            row(dtype, &stored, &mut expanded);
+            let exact: f64 = expanded.iter().zip(&x).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            let size: f64 = expanded.iter().zip(&x).map(|(a, b)| (f64::from(*a) * f64::from(*b)).abs()).sum();
+            let got = match dtype {
+                Dtype::Q8_0 => dot_q8_0(&stored, &x),
+                Dtype::Q4_1 => dot_q4_1(&stored, &x),
+                _ => dot_f32(&stored, &x),
+            };
+            assert!((f64::from(got) - exact).abs() <= 1e-6 * size, "{dtype:?}: {got} against {exact}");
+        }
+    }
+
+    #[test]
+    fn dot_takes_every_length() {
+        for n in 0..70 {
+            let (a, b) = (ramp(n), vec![2.0; n]);
+            let exact: f32 = a.iter().sum::<f32>() * 2.0;
+            assert!((dot(&a, &b) - exact).abs() < 1e-4, "length {n}");
+        }
+    }
+
+    #[test]
+    fn matmul_is_rows_by_rows() {
+        let (x, w) = (ramp(3 * 5), ramp(4 * 5));
+        let mut out = vec![f32::NAN; 12];
+        matmul(&x, &w, &mut out, 3, 4, 5);
+        for i in 0..3 {
+            for j in 0..4 {
+                let exact = dot(&x[i * 5..i * 5 + 5], &w[j * 5..j * 5 + 5]);
+                assert!((out[i * 4 + j] - exact).abs() < 1e-5);
+            }
+        }
+    }
+}
