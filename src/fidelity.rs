@@ -1,0 +1,14 @@
+//! What a canary plants and how an answer becomes a verdict.
+//!
+//! Pure functions and bounded registries: no clock, no I/O. The proxy verifies a [`tag`], the
+//! canary plants a [`secret`] in a [`haystack`] and lets the [`judge`] score the answer, the
+//! recorder looks for the [`dye`] and for [`denied`] context in what passes by.
+
+pub mod degeneration;
+pub mod denied;
+pub mod dye;
+pub mod haystack;
+pub mod judge;
+pub mod secret;
+pub mod tag;
+pub mod text;
