@@ -59,6 +59,11 @@ impl Serin {
         String::from_utf8(wire::get(self.admin(), "/metrics").body).unwrap()
     }
 
+    /// Every registered metric family.
+    pub fn families(&self) -> Vec<serin::metrics::Family> {
+        self.app().metrics.families()
+    }
+
     /// The value of one series, written as in the exposition.
     pub fn metric(&self, series: &str) -> Option<f64> {
         value(&self.metrics(), series)

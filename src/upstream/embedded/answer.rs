@@ -59,10 +59,12 @@ pub async fn generate(engine: &Engine, ask: Ask, model: String, index_topk: TopK
     };
     let sink = move |event: Event| {
         meter.note(&event);
-        match sender.try_send(event) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
+        // Progress is only a chance to stop: a long prompt reports more often than the channel has room.
+        let gone = match event {
+            Event::Progress { .. } => sender.is_closed(),
+            event => sender.try_send(event).is_err(),
+        };
+        if gone { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     if let Err(refused) = engine.generate(job, Box::new(sink)) {
         return failed(&refused);
@@ -74,20 +76,24 @@ pub async fn generate(engine: &Engine, ask: Ask, model: String, index_topk: TopK
                 break Usage { prompt: prompt_tokens, cached: cached_tokens, completion: 0 };
             }
             Some(Event::Failed(cause)) => return failed(&cause),
-            Some(Event::Text(_) | Event::Finished { .. } | Event::Progress) => {}
+            Some(Event::Text(_) | Event::Finished { .. } | Event::Progress { .. }) => {}
             None => return error(StatusCode::INTERNAL_SERVER_ERROR, "engine_stopped", "the engine stopped"),
         }
     };
     if form.stream { stream(form, usage, events) } else { collect(form, usage, events).await }
 }
 
+/// The engine's own errors, by whose fault they are.
 fn failed(cause: &serin_engine::Error) -> Response {
-    match cause {
-        serin_engine::Error::Busy => {
-            error(StatusCode::SERVICE_UNAVAILABLE, "engine_busy", "the embedded engine is busy; try again shortly")
-        }
-        other => error(StatusCode::BAD_REQUEST, "invalid_request", &other.to_string()),
-    }
+    use serin_engine::Error;
+    let (status, code) = match cause {
+        Error::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "engine_busy"),
+        Error::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
+        Error::TooLong { .. } => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
+        Error::Internal(_) | Error::Memory { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "engine_failed"),
+        _ => (StatusCode::BAD_REQUEST, "invalid_request"),
+    };
+    error(status, code, &cause.to_string())
 }
 
 fn whole(status: StatusCode, body: &Value) -> Response {
@@ -188,7 +194,7 @@ async fn collect(form: Form, mut usage: Usage, mut events: mpsc::Receiver<Event>
                 return whole(StatusCode::OK, &form.whole(&text, named(reason), usage));
             }
             Event::Failed(cause) => return failed(&cause),
-            Event::Started { .. } | Event::Progress => {}
+            Event::Started { .. } | Event::Progress { .. } => {}
         }
     }
     error(StatusCode::INTERNAL_SERVER_ERROR, "engine_stopped", "the engine stopped")
@@ -231,7 +237,7 @@ impl Stream {
                 self.ready.push_back(Bytes::from_static(b"data: [DONE]\n\n"));
                 self.done = true;
             }
-            Event::Started { .. } | Event::Progress | Event::Failed(_) => {}
+            Event::Started { .. } | Event::Progress { .. } | Event::Failed(_) => {}
         }
     }
 }

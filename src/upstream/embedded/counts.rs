@@ -57,7 +57,7 @@ impl Meter {
                 self.outcome = if *reason == FinishReason::Stop { "stop" } else { "length" };
             }
             Event::Failed(_) => self.outcome = "failed",
-            Event::Text(_) | Event::Progress => {}
+            Event::Text(_) | Event::Progress { .. } => {}
         }
     }
 }

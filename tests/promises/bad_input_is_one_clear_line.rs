@@ -1,0 +1,118 @@
+//! A mistake is one line that says what, where and how to mend it, with its exit code; nothing recorded is touched.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::upstream::{Upstream, whole};
+use crate::support::{Serin, base, program, wire};
+
+/// The one line on standard error and the exit code.
+fn complaint(output: &Output) -> (i32, String) {
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    let lines: Vec<_> = said.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 1, "one line was expected: {said:?}");
+    assert!(!said.contains("panicked"), "{said}");
+    (output.status.code().unwrap(), lines[0].to_owned())
+}
+
+fn serve(dir: &Path, extra: &str) -> (i32, String) {
+    std::fs::write(dir.join("config.toml"), base(dir, extra)).unwrap();
+    complaint(&program::run(dir, &["serve"]))
+}
+
+#[test]
+fn every_kind_of_mistake_at_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    std::fs::write(dir.path().join("broken.gguf"), b"GGUF\x03\0\0\0 this is no model").unwrap();
+    std::fs::write(dir.path().join("data"), b"a file, not a directory").unwrap();
+    let cases: [(&str, i32, &[&str]); 10] = [
+        ("[listen]\nadress = \"x\"\n", 64, &["config.toml:", "unknown key `adress`", "expected one of `address`"]),
+        ("[canary]\ninterval = \"often\"\n", 64, &["config.toml:", "often"]),
+        (&format!("[listen]\naddress = \"{address}\"\n"), 69, &["[listen] address", &address.to_string(), "in use"]),
+        (&format!("[admin]\naddress = \"{address}\"\n"), 69, &["[admin] address", "in use"]),
+        ("[fallback]\nmodel = \"./broken.gguf\"\n[record]\nenabled = false\n", 66, &["[fallback] model", "broken.gguf"]),
+        ("[fallback]\nmodel = \"./missing.gguf\"\n[record]\nenabled = false\n", 66, &["[fallback] model", "missing.gguf"]),
+        ("[fallback]\nmodel = \"smollm3\"\n[record]\nenabled = false\n", 64, &["smollm2-135m-instruct", "a path or a URL"]),
+        ("[listen]\ncert_file = \"no.pem\"\nkey_file = \"no.pem\"\n", 66, &["no.pem"]),
+        ("[[upstream]]\nname = \"r\"\nurl = \"localhost:1\"\n", 64, &["[[upstream]] name = \"r\"", "http://"]),
+        ("", 74, &["[record] dir"]),
+    ];
+    for (extra, code, parts) in cases {
+        let (found, line) = serve(dir.path(), extra);
+        assert_eq!(found, code, "{extra:?}: {line}");
+        for part in parts {
+            assert!(line.contains(part), "{extra:?}: {line:?} lacks {part:?}");
+        }
+    }
+    // Nothing of this touched what lay in the way of the recordings.
+    assert_eq!(std::fs::read(dir.path().join("data")).unwrap(), b"a file, not a directory");
+}
+
+#[test]
+fn every_kind_of_mistake_on_the_command_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let usage = program::run(dir.path(), &["sessions", "shwo"]);
+    assert_eq!(usage.status.code(), Some(2));
+    let absent = complaint(&program::run(dir.path(), &["check-config", "--config", "nowhere.toml"]));
+    assert_eq!(absent.0, 66);
+    assert!(absent.1.contains("nowhere.toml") && absent.1.contains("--config"), "{}", absent.1);
+    std::fs::write(dir.path().join("config.toml"), base(dir.path(), "")).unwrap();
+    let no_journal = complaint(&program::run(dir.path(), &["sessions", "list"]));
+    assert_eq!(no_journal.0, 66, "{}", no_journal.1);
+    let checked = program::run(dir.path(), &["check-config"]);
+    assert!(checked.status.success() && String::from_utf8(checked.stdout).unwrap().contains("# hash "));
+}
+
+#[test]
+fn an_unknown_session_is_named() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
+    let mut serin = Serin::before(upstream.address, "");
+    wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", b"{\"messages\":[]}"));
+    serin.stop();
+    let dir = serin.dir.path();
+    std::fs::write(dir.join("config.toml"), base(dir, "")).unwrap();
+    let (code, line) = complaint(&program::run(dir, &["sessions", "show", "ffff"]));
+    assert_eq!(code, 66);
+    assert!(line.contains("ffff") && line.contains("sessions list"), "{line}");
+}
+
+#[test]
+fn a_second_serin_on_one_journal_is_refused_and_harms_nothing() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
+    let mut serin = Serin::before(upstream.address, "");
+    let dir = serin.dir.path().to_owned();
+    let (code, line) = serve(&dir, "");
+    assert_eq!(code, 74, "{line}");
+    assert!(line.contains("[record] dir") && line.contains("lock"), "{line}");
+    wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", b"{\"messages\":[]}"));
+    serin.stop();
+    let listed = program::run(&dir, &["sessions", "list", "--json"]);
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let extra = format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n[fallback]\nfor = []\n");
+    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
+    let mut serin = program::Program::start(program::command(dir.path()));
+    for _ in 0..3 {
+        let answer = wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{\"messages\":[]}"));
+        assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/json")));
+        let error = answer.json()["error"].clone();
+        assert_eq!(error["code"], "upstream_refused");
+        assert!(error["message"].as_str().unwrap().contains("router"), "{error}");
+    }
+    serin.signal("TERM");
+    let (code, said) = serin.wait();
+    assert_eq!(code, Some(0));
+    let lines: Vec<_> = said.lines().filter(|line| line.contains("cannot be reached")).collect();
+    assert_eq!(lines.len(), 1, "{said}");
+    assert!(lines[0].contains("url in its [[upstream]] section"), "{}", lines[0]);
+    let listed = program::run(dir.path(), &["sessions", "list", "--json"]);
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 3, "refused requests are recorded too");
+}
