@@ -3,6 +3,7 @@
 #[path = "support/exchanges.rs"]
 mod exchanges;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
@@ -64,7 +65,12 @@ fn a_rebuilt_index_equals_the_live_one() {
     assert!(live.contains("5-two-more") && live.contains("queue_full"), "{live}");
     assert_eq!(rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"), live);
     drop(conversations);
-    std::fs::remove_file(dir.path().join("index.sqlite")).expect("there is one");
+    let index = dir.path().join("index.sqlite");
+    assert_eq!(std::fs::metadata(&index).expect("there is one").permissions().mode() & 0o777, 0o600);
+    std::fs::remove_file(index).expect("removes");
+    let lines =
+        Conversations::read_only(dir.path()).expect("reads without").list(&Filter::default()).expect("lists");
+    assert_eq!(lines.iter().map(|line| line.turns).sum::<u64>(), 5);
     assert_eq!(live_dump(dir.path()), live);
 }
 
@@ -253,9 +259,15 @@ fn a_fault_of_the_index_costs_no_record_and_heals() {
     let end = conversations.commit().expect("commits all the same");
     assert_eq!(conversations.index_faults(), 1);
     assert_eq!(Reader::open(dir.path()).expect("opens").count(), 11);
+    for faults in [2, 2, 3, 3, 3, 3, 4] {
+        conversations.commit().expect("commits");
+        assert_eq!(conversations.index_faults(), faults, "it is tried ever more seldom");
+    }
     intruder.execute_batch("ROLLBACK").expect("lets go");
-    assert_eq!(conversations.commit().expect("commits"), end);
-    assert_eq!(conversations.index_faults(), 1);
+    for _ in 0..8 {
+        assert_eq!(conversations.commit().expect("commits"), end);
+    }
+    assert_eq!(conversations.index_faults(), 4);
     assert_eq!(
         rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"),
         conversations.dump().expect("dumps")
