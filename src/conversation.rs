@@ -30,6 +30,8 @@ use stitch::{Footprint, Stitcher};
 
 /// The turns that are remembered for stitching.
 const REMEMBERED_TURNS: usize = 50_000;
+/// At a commit every 50 ms a broken index is tried about every 13 s in the end.
+const MAX_COMMITS_TO_WAIT: u32 = 255;
 /// The index's file in the journal directory.
 const INDEX_FILE: &str = "index.sqlite";
 
@@ -44,6 +46,9 @@ pub struct Conversations {
     pending: Vec<Pending>,
     /// Whether the index has missed a commit and must read the journal.
     index_behind: bool,
+    /// Commits to let pass before the index is tried again, and the number after the next failure.
+    commits_to_wait: u32,
+    next_wait: u32,
     index_faults: u64,
     opened: CaughtUp,
 }
@@ -95,9 +100,19 @@ impl Conversations {
             journal.append(&Record::Link(link.clone()))?;
         }
         let pending = opened.missing_links.iter().map(|_| Pending::Other).collect();
-        let dir = dir.to_owned();
-        let (index_behind, index_faults) = (false, 0);
-        Ok(Conversations { key, dir, journal, stitcher, index, pending, index_behind, index_faults, opened })
+        Ok(Conversations {
+            key,
+            dir: dir.to_owned(),
+            journal,
+            stitcher,
+            index,
+            pending,
+            index_behind: false,
+            commits_to_wait: 0,
+            next_wait: 0,
+            index_faults: 0,
+            opened,
+        })
     }
 
     /// Opens a directory for reading, whether or not somebody records there, and whether or not its index is whole.
@@ -149,9 +164,12 @@ impl Conversations {
         if pending.is_empty() && !self.index_behind {
             return Ok(end);
         }
+        if self.index_behind && self.commits_to_wait > 0 {
+            self.commits_to_wait -= 1;
+            return Ok(end);
+        }
         let indexed = if self.index_behind { self.catch_up() } else { self.index_pending(&pending, end) };
-        self.index_behind = indexed.is_err();
-        self.index_faults += u64::from(indexed.is_err());
+        self.note_index(indexed.is_ok());
         Ok(end)
     }
 
@@ -181,6 +199,14 @@ impl Conversations {
     /// [`Error::Index`].
     pub fn dump(&self) -> Result<String> {
         self.index.dump()
+    }
+
+    /// An index that stays broken is tried ever more seldom: each try may take as long as SQLite waits for a lock.
+    fn note_index(&mut self, followed: bool) {
+        self.index_behind = !followed;
+        self.index_faults += u64::from(!followed);
+        self.commits_to_wait = self.next_wait;
+        self.next_wait = if followed { 0 } else { (self.next_wait * 2 + 1).min(MAX_COMMITS_TO_WAIT) };
     }
 
     fn index_pending(&mut self, pending: &[Pending], end: Position) -> Result<()> {

@@ -3,13 +3,17 @@
 #[path = "support/exchanges.rs"]
 mod exchanges;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
 use serde_json::json;
 use serin::conversation::index::Index;
+use serin::conversation::projection::Key;
+use serin::conversation::reading::{Reading, is_turn};
+use serin::conversation::stitch::{Footprint, Stitcher};
 use serin::conversation::{Conversations, Error, Filter, rebuild};
-use serin::journal::{Exchange, Gap, Journal, Options, Reader, Record};
+use serin::journal::{Exchange, Gap, Journal, Link, Options, Reader, Record};
 
 fn talk() -> Vec<Exchange> {
     let one = json!([{"role": "system", "content": "be brief"}, user("my name is Ada")]);
@@ -61,7 +65,12 @@ fn a_rebuilt_index_equals_the_live_one() {
     assert!(live.contains("5-two-more") && live.contains("queue_full"), "{live}");
     assert_eq!(rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"), live);
     drop(conversations);
-    std::fs::remove_file(dir.path().join("index.sqlite")).expect("there is one");
+    let index = dir.path().join("index.sqlite");
+    assert_eq!(std::fs::metadata(&index).expect("there is one").permissions().mode() & 0o777, 0o600);
+    std::fs::remove_file(index).expect("removes");
+    let lines =
+        Conversations::read_only(dir.path()).expect("reads without").list(&Filter::default()).expect("lists");
+    assert_eq!(lines.iter().map(|line| line.turns).sum::<u64>(), 5);
     assert_eq!(live_dump(dir.path()), live);
 }
 
@@ -121,7 +130,10 @@ fn an_index_that_lags_is_read_around_and_catches_up() {
         journal.commit().expect("commits");
     }
     let sessions = Conversations::read_only(dir.path()).expect("opens");
-    assert_eq!(sessions.show("1-one").expect("shows").turns.len(), 4);
+    let shown = sessions.show("1-one").expect("shows").turns;
+    let found: Vec<_> =
+        shown.iter().map(|turn| (turn.kind, turn.parent.as_deref().unwrap_or_default())).collect();
+    assert_eq!(found, [("root", ""), ("append", "1-one"), ("retry", "3-two"), ("regenerate", "4-two-again")]);
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     assert_eq!(conversations.opened().missing_links.len(), 3);
     conversations.commit().expect("commits");
@@ -169,6 +181,55 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
 }
 
 #[test]
+fn stitching_again_gives_the_recorded_links() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let key = Key::of_tenant("default");
+    let mut stitcher = Stitcher::new(key.clone(), 100);
+    let mut made = Vec::new();
+    let mut recorded = Vec::new();
+    for next in Reader::open(dir.path()).expect("opens") {
+        match next.expect("reads").1 {
+            Record::Exchange(exchange) if is_turn(&exchange) => {
+                let reading = Reading::of(&key, &exchange);
+                let link = stitcher.link(&exchange, &reading);
+                stitcher.insert(Footprint::of(&key, &exchange, &reading, &link));
+                made.push(link);
+            }
+            Record::Link(link) => recorded.push(link),
+            _ => {}
+        }
+    }
+    assert_eq!((made.len(), &made), (5, &recorded));
+}
+
+#[test]
+fn a_later_link_replaces_an_earlier_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let mut journal = Journal::open(dir.path(), Options::default()).expect("opens");
+    let link = Link {
+        turn: "2-other".into(),
+        conversation: "1-one".into(),
+        parent: "1-one".into(),
+        kind: "branch".into(),
+        ..Link::default()
+    };
+    journal.append(&Record::Link(link)).expect("appends");
+    journal.commit().expect("commits");
+    drop(journal);
+    let lines = Conversations::read_only(dir.path()).expect("opens").list(&Filter::default()).expect("lists");
+    assert_eq!(
+        lines.iter().map(|line| (line.id.as_str(), line.turns, line.branches)).collect::<Vec<_>>(),
+        [("1-one", 5, 2)]
+    );
+    assert_eq!(
+        turns(&rebuild(dir.path()).expect("rebuilds").dump().expect("dumps")),
+        turns(&live_dump(dir.path()))
+    );
+}
+
+#[test]
 fn a_lost_record_does_not_hide_its_conversation() {
     let dir = tempfile::tempdir().expect("a directory");
     record(dir.path(), &talk());
@@ -198,9 +259,15 @@ fn a_fault_of_the_index_costs_no_record_and_heals() {
     let end = conversations.commit().expect("commits all the same");
     assert_eq!(conversations.index_faults(), 1);
     assert_eq!(Reader::open(dir.path()).expect("opens").count(), 11);
+    for faults in [2, 2, 3, 3, 3, 3, 4] {
+        conversations.commit().expect("commits");
+        assert_eq!(conversations.index_faults(), faults, "it is tried ever more seldom");
+    }
     intruder.execute_batch("ROLLBACK").expect("lets go");
-    assert_eq!(conversations.commit().expect("commits"), end);
-    assert_eq!(conversations.index_faults(), 1);
+    for _ in 0..8 {
+        assert_eq!(conversations.commit().expect("commits"), end);
+    }
+    assert_eq!(conversations.index_faults(), 4);
     assert_eq!(
         rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"),
         conversations.dump().expect("dumps")

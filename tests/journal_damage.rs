@@ -11,7 +11,10 @@ use std::path::{Path, PathBuf};
 use exchanges::{START, chat, user};
 use proptest::prelude::*;
 use serde_json::json;
-use serin::journal::{Damage, Error, Gap, Journal, Options, Position, Reader, Record};
+use serin::journal::{
+    Capture, Damage, End, Error, Exchange, Gap, Header, Journal, Level, Link, Options, Origin, Phase,
+    Position, Reader, Record,
+};
 
 fn options() -> Options {
     Options { unix_nanos: || START, ..Options::default() }
@@ -51,9 +54,8 @@ fn notes(numbers: impl IntoIterator<Item = u64>) -> Vec<Record> {
 #[test]
 fn records_come_back_in_order_and_by_position() {
     let dir = tempfile::tempdir().expect("a directory");
-    let exchange = Record::Exchange(chat("a", 0, &json!([user("hi")]), "hello"));
-    let later = Record::Unknown { kind: 4711, payload: bytes::Bytes::from_static(b"from the future") };
-    let records = vec![exchange, later, note(1)];
+    let mut records = records_of_every_kind();
+    records.push(Record::Exchange(chat("a", 0, &json!([user("hi")]), "hello")));
     let mut writer = Journal::open(dir.path(), options()).expect("opens");
     records.iter().for_each(|record| writer.append(record).expect("appends"));
     let end = writer.commit().expect("commits");
@@ -63,7 +65,7 @@ fn records_come_back_in_order_and_by_position() {
     for (position, record) in positions.iter().zip(&records) {
         assert_eq!(&reader.read_at(*position).expect("is there"), record);
     }
-    assert!(matches!(reader.read_at(Position { index: 3, ..positions[0] }), Err(Error::NoRecord(_))));
+    assert!(matches!(reader.read_at(Position { index: 5, ..positions[0] }), Err(Error::NoRecord(_))));
     assert!(matches!(
         reader.read_at(Position { offset: positions[0].offset + 1, ..positions[0] }),
         Err(Error::NoRecord(_))
@@ -79,9 +81,15 @@ fn records_come_back_in_order_and_by_position() {
 #[test]
 fn a_torn_tail_of_any_length_is_cut_and_writing_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (path, starts) = journal(dir.path(), 3);
+    let (path, _) = journal(dir.path(), 2);
+    let last = fs::metadata(&path).expect("is there").len() as usize;
+    // Longer than the frame that is written over it, and hard to compress.
+    let noise: Vec<u8> = (0..8u8).flat_map(|part| *blake3::hash(&[part]).as_bytes()).collect();
+    let mut writer = Journal::open(dir.path(), options()).expect("opens");
+    writer.append(&Record::Unknown { kind: 99, payload: noise.into() }).expect("appends");
+    writer.commit().expect("commits");
+    drop(writer);
     let whole = fs::read(&path).expect("reads");
-    let last = *starts.last().expect("three frames") as usize;
     for len in last..whole.len() {
         fs::write(&path, &whole[..len]).expect("writes");
         let (records, damage) = read(dir.path());
@@ -96,6 +104,7 @@ fn a_torn_tail_of_any_length_is_cut_and_writing_goes_on() {
         writer.commit().expect("commits");
         drop(writer);
         assert_eq!(read(dir.path()), (notes([0, 1, 7]), Damage::default()), "cut at {len}");
+        assert!(fs::metadata(&path).expect("is there").len() < last as u64 + 100);
     }
 }
 
@@ -241,6 +250,58 @@ fn a_commit_that_failed_is_made_good_by_the_next() {
     writer.commit().expect("commits");
     assert_eq!(writer.positions().len(), 2);
     assert_eq!(read(dir.path()), (notes([1, 2]), Damage::default()));
+}
+
+/// A segment written by the first release of version 1, by `records_of_every_kind`. It must be readable for ever.
+#[test]
+fn the_golden_segment_of_version_1_is_read() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal/v1");
+    assert_eq!(read(&dir), (records_of_every_kind(), Damage::default()));
+}
+
+fn records_of_every_kind() -> Vec<Record> {
+    let header = |name: &str, value: &'static str| Header { name: name.into(), value: value.into() };
+    let exchange = Exchange {
+        id: "019b0000-0000-7000-8000-000000000001".into(),
+        started_unix_nanos: START,
+        origin: Origin::Canary as i32,
+        method: "POST".into(),
+        target: "/v1/chat/completions?key=masked".into(),
+        request_headers: vec![header("Content-Type", "application/json"), header("x-odd", "caf\u{e9}")],
+        request_body: bytes::Bytes::from_static(b"{\"messages\":[]}"),
+        request_body_hash: bytes::Bytes::copy_from_slice(&[7; 32]),
+        request_body_len: 15,
+        request_capture: Capture::Truncated as i32,
+        status: 200,
+        response_headers: vec![header("content-type", "text/event-stream")],
+        response_body: bytes::Bytes::from_static(b"data: [DONE]\n\n"),
+        response_body_hash: bytes::Bytes::copy_from_slice(&[8; 32]),
+        response_body_len: 14,
+        response_capture: Capture::None as i32,
+        edge_lengths: vec![4, 10],
+        edge_micros: vec![250_000, 3],
+        trailers: vec![header("grpc-status", "0")],
+        end: End::TimeoutIdle as i32,
+        phase: Phase::ResponseBody as i32,
+        upstream: "router".into(),
+        served_by: "embedded".into(),
+        first_byte_micros: 250_000,
+        end_micros: 250_003,
+        labels: vec![header("zone", "a")],
+        model: "m".into(),
+        record_level: Level::Shape as i32,
+    };
+    let link = Link {
+        turn: exchange.id.clone(),
+        conversation: "c".into(),
+        parent: "p".into(),
+        kind: "append".into(),
+        confidence: 0.5,
+        evidence: "depth=3".into(),
+        rules_version: 1,
+    };
+    let later = Record::Unknown { kind: 4711, payload: bytes::Bytes::from_static(b"from the future") };
+    vec![Record::Exchange(exchange), Record::Link(link), note(4), later]
 }
 
 proptest! {

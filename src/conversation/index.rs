@@ -224,7 +224,9 @@ impl Index {
         if let Some(found) = self.connection.query_row(exact, [id], |row| row.get(0)).optional()? {
             return Ok(Found::One(found));
         }
-        let matching = "SELECT count(*), min(id) FROM conversation WHERE substr(id, 1, length(?1)) = ?1";
+        // The range is what the primary key can answer; substr makes it exact.
+        let matching = "SELECT count(*), min(id) FROM conversation
+            WHERE id >= ?1 AND id <= ?1 || char(1114111) AND substr(id, 1, length(?1)) = ?1";
         let (count, first) =
             self.connection.query_row(matching, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(match (count, first) {

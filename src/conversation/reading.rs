@@ -106,3 +106,116 @@ pub fn answer_of(exchange: &Exchange) -> Answer {
     answer.parsed &= exchange.response_capture() == Capture::Whole;
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Header;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    fn turn(request: impl Into<Bytes>, response: impl Into<Bytes>, media: &'static str) -> Exchange {
+        Exchange {
+            method: "POST".into(),
+            target: "/v1/chat/completions?trace=1".into(),
+            request_body: request.into(),
+            status: 200,
+            response_headers: vec![Header { name: "Content-Type".into(), value: media.into() }],
+            response_body: response.into(),
+            ..Exchange::default()
+        }
+    }
+
+    #[test]
+    fn only_posted_chat_is_a_turn() {
+        let mut exchange = turn("", "", "");
+        assert!(is_turn(&exchange));
+        exchange.method = "OPTIONS".into();
+        assert!(!is_turn(&exchange));
+        exchange.method = "POST".into();
+        exchange.target = "/v1/embeddings?x=/v1/chat/completions".into();
+        assert!(!is_turn(&exchange));
+    }
+
+    #[test]
+    fn system_messages_count_but_stand_outside_the_chain() {
+        let key = Key::of_tenant("default");
+        let read = |system: &str| {
+            let body = format!(
+                r#"{{"messages":[{{"role":"system","content":"{system}"}},{{"role":"user","content":"a"}}]}}"#
+            );
+            Reading::of(
+                &key,
+                &turn(
+                    body,
+                    r#"{"choices":[{"message":{"content":"b"}},{"message":{"content":"c"}}]}"#,
+                    "application/json",
+                ),
+            )
+        };
+        let (one, two) = (read("x"), read("y"));
+        assert_eq!(
+            (one.chain.len(), one.chain[0].messages, one.has_history, one.answers.len()),
+            (1, 2, false, 2)
+        );
+        assert_eq!((&one.chain, &one.answers), (&two.chain, &two.answers));
+        assert_ne!(one.environment, two.environment);
+        assert_ne!(one.answers[0], one.answers[1]);
+    }
+
+    #[test]
+    fn a_body_that_was_not_kept_whole_is_not_read() {
+        let mut cut = turn(r#"{"messages":[]}"#, "{}", "application/json");
+        cut.set_request_capture(Capture::Truncated);
+        assert!(!Reading::of(&Key::of_tenant("default"), &cut).readable);
+    }
+
+    fn json() -> impl Strategy<Value = serde_json::Value> {
+        let leaf = prop_oneof![
+            Just(serde_json::Value::Null),
+            any::<bool>().prop_map(Into::into),
+            any::<i32>().prop_map(Into::into),
+            prop::sample::select(vec![
+                "user",
+                "assistant",
+                "system",
+                "text",
+                "<system-reminder>",
+                "{\"a\":1}",
+                "\u{0}é"
+            ])
+            .prop_map(Into::into),
+        ];
+        leaf.prop_recursive(4, 40, 6, |inner| {
+            let names = prop::sample::select(vec![
+                "role",
+                "content",
+                "type",
+                "text",
+                "tool_calls",
+                "function",
+                "name",
+                "arguments",
+            ]);
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+                prop::collection::btree_map(names.prop_map(str::to_owned), inner, 0..6)
+                    .prop_map(|fields| serde_json::Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(request in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(!Reading::of(&Key::of_tenant("default"), &turn(request, "", "")).readable);
+        }
+
+        #[test]
+        fn arbitrary_messages_never_panic(messages in prop::collection::vec(json(), 0..5)) {
+            let body = serde_json::json!({"messages": messages}).to_string();
+            let reading = Reading::of(&Key::of_tenant("default"), &turn(body, "", ""));
+            prop_assert!(reading.readable && reading.chain.len() <= messages.len());
+        }
+    }
+}

@@ -274,3 +274,32 @@ impl Record {
 fn find<'a>(headers: &'a [Header], name: &str) -> Option<&'a [u8]> {
     headers.iter().find(|header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value.as_ref())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn headers_are_found_in_any_case_and_the_path_ends_at_the_query() {
+        let header = Header { name: "Content-TYPE".into(), value: "x".into() };
+        let exchange =
+            Exchange { target: "/a?b=/c?d".into(), response_headers: vec![header], ..Exchange::default() };
+        assert_eq!(exchange.response_header("content-type"), Some(b"x".as_slice()));
+        assert_eq!((exchange.request_header("content-type"), exchange.path()), (None, "/a"));
+    }
+
+    #[test]
+    fn fields_of_a_later_version_are_skipped() {
+        let mut bytes = Gap { count: 7, ..Gap::default() }.encode_to_vec();
+        prost::encoding::string::encode(900, &"new".to_owned(), &mut bytes);
+        assert_eq!(Gap::decode(bytes.as_slice()).map(|gap| gap.count), Ok(7));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(kind in 0u16..5, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Record::decode(kind, Bytes::from(bytes));
+        }
+    }
+}

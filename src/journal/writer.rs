@@ -59,6 +59,8 @@ struct OpenSegment {
     header: SegmentHeader,
     len: u64,
     sequence: u32,
+    /// Whether a sync has failed: what the page cache says of this file is no longer what the disk holds.
+    poisoned: bool,
 }
 
 #[derive(Default)]
@@ -126,18 +128,17 @@ impl Journal {
     /// appended it does nothing.
     ///
     /// # Errors
-    /// [`Error::Io`]. The records are kept and go into a new segment at the next commit, as a file whose sync has
-    /// failed cannot be trusted again; a reader may then see a record twice.
+    /// [`Error::Io`]. The records are kept for the next commit; let some time pass before it. After a failed sync they
+    /// go into a new segment, as a file whose sync has failed cannot be trusted again; a reader may then see a record
+    /// twice.
     pub fn commit(&mut self) -> Result<Position> {
         self.positions.clear();
         if self.pending.is_empty() {
             return Ok(self.end());
         }
-        let outcome = self.write_pending();
-        if outcome.is_err() {
+        if let Err(error) = self.write_pending() {
             self.positions.clear();
-            self.abandon_segment();
-            return outcome.map(|()| self.end());
+            return Err(error);
         }
         self.pending.clear();
         self.pending_bytes = 0;
@@ -177,39 +178,22 @@ impl Journal {
         let epoch = segment::epoch_of(now);
         let full = |open: &OpenSegment| open.len >= self.options.segment_bytes || open.header.epoch != epoch;
         if self.segment.as_ref().is_none_or(full) {
+            self.segment = None;
             self.segment = Some(self.create_segment(epoch, now)?);
         }
         let Some(open) = self.segment.as_mut() else { return Ok(()) };
-        let start = open.len;
-        for (added, pending) in self.pending.iter().enumerate() {
-            let offset = open.len;
-            let sequence = open.sequence.wrapping_add(added as u32);
-            let write = frame::encode(&open.header.id, sequence, &pending.raw)
-                .and_then(|bytes| open.file.write_all_at(&bytes, offset).map(|()| bytes.len()));
-            match write {
-                Ok(written) => open.len += written as u64,
-                Err(source) => {
-                    open.len = start;
-                    return Err(Error::io("write to", &open.path, source));
-                }
-            }
-            let at = |index| Position { segment: open.number, offset, index };
-            self.positions.extend((0..pending.records).map(at));
+        let durable = open.len;
+        let written = open.write(&self.pending, &mut self.positions);
+        let outcome = written.and_then(|()| {
+            open.file.sync_data().map_err(|source| {
+                open.poisoned = true;
+                Error::io("sync", &open.path, source)
+            })
+        });
+        if outcome.is_err() && !open.take_back(durable) {
+            self.segment = None;
         }
-        if let Err(source) = open.file.sync_data() {
-            open.len = start;
-            return Err(Error::io("sync", &open.path, source));
-        }
-        open.sequence = open.sequence.wrapping_add(self.pending.len() as u32);
-        Ok(())
-    }
-
-    /// Cuts a segment back to what is known to be durable and leaves it.
-    fn abandon_segment(&mut self) {
-        if let Some(open) = self.segment.take() {
-            // Best effort: the disk is already known to be in trouble, and a reader finds its way past the rest.
-            let _ = open.file.set_len(open.len);
-        }
+        outcome
     }
 
     fn create_segment(&mut self, epoch: u32, now: u64) -> Result<OpenSegment> {
@@ -228,12 +212,15 @@ impl Journal {
         };
         let io = |source| Error::io("create", &path, source);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io)?;
-        self.newest = number;
         let bytes = header.encode();
-        file.write_all(&bytes).map_err(io)?;
-        sync_dir(parent)?;
-        sync_dir(&self.dir)?;
-        Ok(OpenSegment { file, path, number, header, len: bytes.len() as u64, sequence: 0 })
+        let written = file.write_all(&bytes).map_err(io);
+        let synced = written.and_then(|()| sync_dir(parent)).and_then(|()| sync_dir(&self.dir));
+        // A full disk must not fill with empty segments, nor may a name be tried again that is taken.
+        if synced.is_ok() || std::fs::remove_file(&path).is_err() {
+            self.newest = number;
+        }
+        synced?;
+        Ok(OpenSegment { file, path, number, header, len: bytes.len() as u64, sequence: 0, poisoned: false })
     }
 
     /// Goes on in the newest segment where that can be done, after cutting off a torn tail.
@@ -254,10 +241,41 @@ impl Journal {
             file.set_len(len).and_then(|()| file.sync_all()).map_err(io)?;
         }
         if header.version == VERSION {
-            self.segment =
-                Some(OpenSegment { file, path: last.path, number: last.number, header, len, sequence });
+            self.segment = Some(OpenSegment {
+                file,
+                path: last.path,
+                number: last.number,
+                header,
+                len,
+                sequence,
+                poisoned: false,
+            });
         }
         Ok(())
+    }
+}
+
+impl OpenSegment {
+    /// Writes frames behind the last one and notes where their records lie.
+    fn write(&mut self, pending: &[PendingFrame], positions: &mut Vec<Position>) -> Result<()> {
+        for frame in pending {
+            let offset = self.len;
+            let bytes = frame::encode(&self.header.id, self.sequence, &frame.raw);
+            let written =
+                bytes.and_then(|bytes| self.file.write_all_at(&bytes, offset).map(|()| bytes.len()));
+            self.len += written.map_err(|source| Error::io("write to", &self.path, source))? as u64;
+            self.sequence = self.sequence.wrapping_add(1);
+            let at = |index| Position { segment: self.number, offset, index };
+            positions.extend((0..frame.records).map(at));
+        }
+        Ok(())
+    }
+
+    /// Cuts the file back to what is known to be durable. Returns whether it can still be written to.
+    fn take_back(&mut self, durable: u64) -> bool {
+        self.len = durable;
+        let cut = self.file.set_len(durable).is_ok();
+        cut && !self.poisoned
     }
 }
 

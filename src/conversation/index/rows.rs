@@ -135,13 +135,19 @@ impl TurnRow {
             ended_unix_nanos: exchange.ended_unix_nanos(),
             status: exchange.status,
             end: exchange.end().name().to_owned(),
-            model: exchange.model.clone(),
-            upstream: exchange.upstream.clone(),
-            served_by: exchange.served_by.clone(),
+            model: bounded(&exchange.model),
+            upstream: bounded(&exchange.upstream),
+            served_by: bounded(&exchange.served_by),
             prompt_tokens: usage.prompt_tokens,
             cached_tokens: usage.cached_tokens,
             output_tokens: usage.completion_tokens,
-            finish: reading.answer.fold.choices.first().and_then(|choice| choice.finish_reason.clone()),
+            finish: reading
+                .answer
+                .fold
+                .choices
+                .first()
+                .and_then(|choice| choice.finish_reason.as_deref())
+                .map(bounded),
             flags: Flags::of(exchange, reading, link),
             readable: reading.readable,
             head: reading.head(key),
@@ -174,6 +180,12 @@ impl TurnRow {
     pub fn forks(&self) -> bool {
         matches!(self.kind, Kind::Branch | Kind::Regenerate)
     }
+}
+
+/// Text that came from outside, short enough for a table. The journal has all of it.
+fn bounded(text: &str) -> String {
+    const MAX: usize = 200;
+    text.chars().take(MAX).collect()
 }
 
 pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {

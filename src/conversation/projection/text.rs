@@ -3,6 +3,10 @@
 /// Tags that coding harnesses add to user messages and tool results, and change from send to send.
 const HARNESS_TAGS: [&str; 4] = ["system-reminder", "environment_context", "command-*", "local-command-*"];
 
+/// How many tags may turn out to be unclosed before the rest of a text is taken as it is. Each costs a search through
+/// that rest, so a hostile text could otherwise take quadratic time.
+const MAX_UNCLOSED: usize = 64;
+
 /// CRLF becomes LF, blanks at line ends go, runs of blank lines become one, both ends are trimmed. Case, inner
 /// blanks and Unicode forms stay as they are.
 pub fn normalise(text: &str) -> String {
@@ -29,12 +33,16 @@ pub fn normalise(text: &str) -> String {
 pub fn without_harness_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(start) = rest.find('<') {
+    let mut unclosed = 0;
+    while let Some(start) = rest.find('<').filter(|_| unclosed < MAX_UNCLOSED) {
         let (before, tagged) = rest.split_at(start);
         out.push_str(before);
-        match tag_span(tagged) {
-            Some(len) => rest = &tagged[len..],
+        let close = harness_tag(tagged).map(|name| format!("</{name}>"));
+        let end = close.as_ref().and_then(|close| Some(tagged.find(close)? + close.len()));
+        match end {
+            Some(end) => rest = &tagged[end..],
             None => {
+                unclosed += usize::from(close.is_some());
                 out.push('<');
                 rest = &tagged[1..];
             }
@@ -44,15 +52,13 @@ pub fn without_harness_tags(text: &str) -> String {
     out
 }
 
-/// The length of a harness tag with all it encloses, at the start of `text`.
-fn tag_span(text: &str) -> Option<usize> {
-    let name_end = text[1..].find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_')))? + 1;
-    let name = &text[1..name_end];
-    if !HARNESS_TAGS.iter().any(|pattern| is_match(pattern, name)) {
-        return None;
-    }
-    let close = format!("</{name}>");
-    Some(text.find(&close)? + close.len())
+/// The name of the harness tag that a text begins with.
+fn harness_tag(text: &str) -> Option<&str> {
+    let name = text.strip_prefix('<')?;
+    let end =
+        name.find(|character: char| !(character.is_ascii_alphanumeric() || matches!(character, '-' | '_')))?;
+    let name = &name[..end];
+    HARNESS_TAGS.iter().any(|pattern| is_match(pattern, name)).then_some(name)
 }
 
 fn is_match(pattern: &str, name: &str) -> bool {
