@@ -16,6 +16,8 @@ pub mod plan;
 pub mod probe;
 pub mod schedule;
 pub mod scoreboard;
+#[cfg(test)]
+mod scripted;
 
 pub use config::{Config, ConfigError, Span};
 pub use length::Bucket;

@@ -49,34 +49,32 @@ pub enum Step {
 
 /// Probes through `target` until `stop` holds true or its sender is gone.
 ///
-/// The caller owns the task. `live` is the registry that the recorder scans other traffic with, and
+/// Nothing is spawned here: the caller owns the task and awaits it. `live` is the registry that the recorder scans other traffic with, and
 /// `tag_key` the key the proxy verifies tags under.
-pub fn spawn(
+pub async fn spawn(
     config: Config,
     target: SocketAddr,
     tag_key: tag::Key,
     metrics: Metrics,
     live: Arc<Registry>,
     mut stop: watch::Receiver<bool>,
-) -> impl Future<Output = ()> + Send + 'static {
-    async move {
-        if !config.enabled {
-            return;
+) {
+    if !config.enabled {
+        return;
+    }
+    let mut schedule = Schedule::new(&tag_key.derive("canary schedule"), config.interval.0, clock::now());
+    let mut patrol = Patrol::new(config, target, tag_key, metrics, live);
+    let round = async {
+        loop {
+            tokio::time::sleep_until(schedule.due().into()).await;
+            let step = patrol.step().await;
+            patrol.settle(&step, &mut schedule, clock::now());
         }
-        let mut schedule = Schedule::new(&tag_key.derive("canary schedule"), config.interval.0, clock::now());
-        let mut patrol = Patrol::new(config, target, tag_key, metrics, live);
-        let round = async {
-            loop {
-                tokio::time::sleep_until(schedule.due().into()).await;
-                let step = patrol.step().await;
-                patrol.settle(&step, &mut schedule, clock::now());
-            }
-        };
-        // An error of the watch means that its sender is gone, and with it the program.
-        tokio::select! {
-            () = round => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
+    };
+    // An error of the watch means that its sender is gone, and with it the program.
+    tokio::select! {
+        () = round => {}
+        _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 

@@ -149,20 +149,16 @@ mod tests {
     #[test]
     fn every_wording_plants_once_and_asks_without_the_code() {
         assert!(WORDINGS.len() >= 13);
-        for wording in 0..WORDINGS.len() {
-            let (_, probe) = probe("m", 300, wording);
+        for (at, wording) in WORDINGS.iter().enumerate() {
+            let (_, probe) = probe("m", 300, at);
             let texts = texts(&probe);
             assert_eq!(texts.len(), 3);
             let counts: Vec<usize> =
                 texts.iter().map(|text| text.matches(probe.secret.as_str()).count()).collect();
-            assert_eq!(counts, [1, 0, 0], "{}", WORDINGS[wording].plant);
+            assert_eq!(counts, [1, 0, 0], "{}", wording.plant);
             assert!(!texts.concat().contains(['{', '}']));
             for word in ["password", "secret", "credential", "passphrase"] {
-                assert!(
-                    !texts.concat().to_lowercase().contains(word),
-                    "{word} in {}",
-                    WORDINGS[wording].plant
-                );
+                assert!(!texts.concat().to_lowercase().contains(word), "{word} in {}", wording.plant);
             }
         }
     }
