@@ -1,0 +1,136 @@
+//! One exchange over one fresh plain HTTP/1.1 connection to the public listener.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::fidelity::judge::Failure;
+
+/// The response header in which the front door tells a verified canary who answered.
+pub const UPSTREAM_HEADER: &str = "x-serin-upstream";
+
+/// Bounds of one exchange.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub connect: Duration,
+    /// From the request to the head of the answer; a long prompt is read in this time.
+    pub head: Duration,
+    /// Between two pieces of the answer.
+    pub idle: Duration,
+    /// The largest answer taken, in bytes.
+    pub body: usize,
+}
+
+/// The way to the public listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Door {
+    target: SocketAddr,
+    limits: Limits,
+}
+
+/// An answer as it came.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    pub upstream: Option<String>,
+    pub retry_after: Option<Duration>,
+    pub is_event_stream: bool,
+    pub body: Bytes,
+    /// Why the body ended early, if it did.
+    pub broken: Option<Failure>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            head: Duration::from_secs(300),
+            idle: Duration::from_secs(120),
+            body: 8 << 20,
+        }
+    }
+}
+
+impl Door {
+    /// A way to `target` within `limits`.
+    pub fn new(target: SocketAddr, limits: Limits) -> Self {
+        Self { target, limits }
+    }
+
+    /// The address behind the door.
+    pub fn target(&self) -> SocketAddr {
+        self.target
+    }
+
+    /// Sends one request and reads the answer to its end.
+    ///
+    /// # Errors
+    /// When no head of an answer came. A body that broke off is in [`Reply::broken`].
+    pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Reply, Failure> {
+        let connecting = timeout(self.limits.connect, TcpStream::connect(self.target)).await;
+        let Ok(Ok(stream)) = connecting else { return Err(Failure::Connect) };
+        // Without it the two halves of a small request may wait for each other; a failure costs
+        // time only.
+        let _ = stream.set_nodelay(true);
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|_| Failure::Transport)?;
+        let exchange = async {
+            match timeout(self.limits.head, sender.send_request(request)).await {
+                Ok(Ok(response)) => Ok(self.read(response).await),
+                Ok(Err(_)) => Err(Failure::Transport),
+                Err(_) => Err(Failure::TimeoutBeforeAnswer),
+            }
+        };
+        tokio::pin!(exchange, connection);
+        let mut connected = true;
+        loop {
+            // The connection is driven here and not in a task of its own: it ends with the probe.
+            tokio::select! {
+                reply = &mut exchange => return reply,
+                _ = &mut connection, if connected => connected = false,
+            }
+        }
+    }
+
+    async fn read(&self, response: Response<Incoming>) -> Reply {
+        let (head, mut body) = response.into_parts();
+        let mut taken = BytesMut::new();
+        let broken = loop {
+            let frame = match timeout(self.limits.idle, body.frame()).await {
+                Err(_) => break Some(Failure::TimeoutInAnswer),
+                Ok(None) => break None,
+                Ok(Some(Err(_))) => break Some(Failure::Transport),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            let Ok(piece) = frame.into_data() else { continue };
+            if taken.len() + piece.len() > self.limits.body {
+                break Some(Failure::Oversized);
+            }
+            taken.extend_from_slice(&piece);
+        };
+        Reply {
+            status: head.status.as_u16(),
+            upstream: text(&head.headers, UPSTREAM_HEADER).filter(|name| !name.is_empty()),
+            retry_after: text(&head.headers, RETRY_AFTER.as_str())
+                .and_then(|seconds| seconds.trim().parse().ok())
+                .map(Duration::from_secs),
+            is_event_stream: text(&head.headers, CONTENT_TYPE.as_str())
+                .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")),
+            body: taken.freeze(),
+            broken,
+        }
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}

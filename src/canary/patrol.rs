@@ -1,0 +1,221 @@
+//! The round: wait, choose, send, judge, keep score, until told to stop.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::fidelity::dye::Registry;
+use crate::fidelity::secret::Minter;
+use crate::fidelity::tag;
+
+use super::config::Config;
+use super::driver::door::{Door, Limits};
+use super::driver::{Driver, Outcome, Pressure};
+use super::length::{Bucket, LengthLoop};
+use super::metrics::{Metrics, Skip};
+use super::plan::{Plan, Slot};
+use super::probe::{Probe, REFERENCE_MODEL, Recipe};
+use super::schedule::{Pace, Schedule};
+use super::scoreboard::{Report, Scoreboard};
+
+/// All that is needed to send one probe after the other.
+#[derive(Debug)]
+pub struct Patrol {
+    config: Config,
+    driver: Driver,
+    plan: Plan,
+    lengths: LengthLoop,
+    minter: Minter,
+    id_key: [u8; 32],
+    sent: u64,
+    live: Arc<Registry>,
+    scoreboard: Scoreboard,
+    metrics: Metrics,
+    /// The slot to repeat at once, and how often.
+    burst: Option<(Slot, u32)>,
+}
+
+/// What one step of the round did.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// A probe was sent; `pace` says how soon the next one should follow.
+    Probed { outcome: Box<Outcome>, pace: Pace },
+    /// Nothing was sent.
+    Skipped(Skip),
+}
+
+/// Probes through `target` until `stop` holds true or its sender is gone.
+///
+/// Nothing is spawned here: the caller owns the task and awaits it. `live` is the registry that the recorder scans other traffic with, and
+/// `tag_key` the key the proxy verifies tags under.
+pub async fn spawn(
+    config: Config,
+    target: SocketAddr,
+    tag_key: tag::Key,
+    metrics: Metrics,
+    live: Arc<Registry>,
+    mut stop: watch::Receiver<bool>,
+) {
+    if !config.enabled {
+        return;
+    }
+    let mut schedule = Schedule::new(&tag_key.derive("canary schedule"), config.interval.0, clock::now());
+    let mut patrol = Patrol::new(config, target, tag_key, metrics, live);
+    let round = async {
+        loop {
+            tokio::time::sleep_until(schedule.due().into()).await;
+            let step = patrol.step().await;
+            patrol.settle(&step, &mut schedule, clock::now());
+        }
+    };
+    // An error of the watch means that its sender is gone, and with it the program.
+    tokio::select! {
+        () = round => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+impl Patrol {
+    /// A patrol that sends to `target`, the public listener.
+    pub fn new(
+        config: Config,
+        target: SocketAddr,
+        tag_key: tag::Key,
+        metrics: Metrics,
+        live: Arc<Registry>,
+    ) -> Self {
+        let seed = tag_key.derive("canary plan");
+        let seed =
+            seed[..8].iter().fold(clock::unix_nanos(), |sum, byte| sum.rotate_left(8) ^ u64::from(*byte));
+        Self {
+            plan: Plan::new(&config, seed),
+            minter: Minter::new(tag_key.derive("recall codes")),
+            id_key: tag_key.derive("probe ids"),
+            driver: Driver::new(Door::new(target, Limits::default()), tag_key),
+            lengths: LengthLoop::default(),
+            sent: 0,
+            scoreboard: Scoreboard::new(metrics.clone()),
+            config,
+            live,
+            metrics,
+            burst: None,
+        }
+    }
+
+    /// The evidence gathered so far.
+    pub fn scoreboard(&self) -> &Scoreboard {
+        &self.scoreboard
+    }
+
+    /// Sends the next probe, or one of a confirm burst.
+    pub async fn step(&mut self) -> Step {
+        let id = self.next_id();
+        let Ok(api_key) = self.config.api_key() else { return self.skip(Skip::ApiKey) };
+        let api_key = api_key.as_deref();
+        let Some(model) = self.model(&id, api_key).await else { return self.skip(Skip::NoModel) };
+        let (slot, bursting) = self.next_slot();
+        let words = self.lengths.words_for(&model, slot.length, slot.length);
+        let recipe = Recipe { id: &id, model: &model, minter: &self.minter, words };
+        let probe = Probe::build(&slot, recipe);
+        self.live.register(&probe.secret, &probe.id);
+        let begun = clock::now();
+        let outcome = self.driver.run(&probe, self.config.max_tokens, api_key, &self.live).await;
+        self.lengths.learn(&model, slot.length, probe.words, outcome.prompt_tokens);
+        let pace = self.score(&model, slot, bursting, &probe, &outcome, begun);
+        Step::Probed { outcome: Box::new(outcome), pace }
+    }
+
+    /// Sets the next due time by what a step did.
+    pub fn settle(&mut self, step: &Step, schedule: &mut Schedule, now: Instant) {
+        let (pace, pressure) = match step {
+            Step::Probed { outcome, pace } => (*pace, outcome.pressure),
+            Step::Skipped(_) => (Pace::Steady, None),
+        };
+        let Some(Pressure { retry_after }) = pressure else { return schedule.advance(now, pace) };
+        self.burst = None;
+        for _ in 0..schedule.back_off(now, retry_after).min(1_000) {
+            self.metrics.skipped(Skip::Backoff);
+        }
+    }
+
+    fn score(
+        &mut self,
+        model: &str,
+        slot: Slot,
+        bursting: bool,
+        probe: &Probe,
+        outcome: &Outcome,
+        begun: Instant,
+    ) -> Pace {
+        let now = clock::now();
+        // Without a reported count the nominal length is the best there is.
+        let tokens = if outcome.prompt_tokens > 0 { outcome.prompt_tokens } else { slot.length };
+        let hot = u64::from(outcome.cached_tokens) * 2 > u64::from(tokens);
+        let length = Bucket::of(tokens).as_str();
+        let report = Report {
+            probe_id: probe.id.clone(),
+            cell: self.metrics.cell(&outcome.upstream, model, probe.kind.as_str(), length),
+            thermal: if hot { "hot" } else { "cold" },
+            judgement: outcome.judgement.clone(),
+            seconds: now.saturating_duration_since(begun).as_secs_f64(),
+            now,
+            unix_seconds: clock::unix_nanos() as f64 / 1e9,
+        };
+        let (verdict, cause) = (report.judgement.verdict.as_str(), outcome.cause.unwrap_or("none"));
+        tracing::debug!(
+            probe = probe.id,
+            stream = report.cell.stream(),
+            verdict,
+            cause,
+            tokens,
+            "canary probe"
+        );
+        let advice = self.scoreboard.record(&report);
+        if advice.burst > 0 && !bursting {
+            self.burst = Some((slot, advice.burst));
+        }
+        match (&self.burst, advice.hurry) {
+            (Some(_), _) => Pace::Burst,
+            (None, true) => Pace::Quick,
+            (None, false) => Pace::Steady,
+        }
+    }
+
+    /// The slot to probe, and whether it belongs to a burst.
+    fn next_slot(&mut self) -> (Slot, bool) {
+        let Some((slot, left)) = self.burst.take() else { return (self.plan.next_slot(), false) };
+        let again = self.plan.again(&slot);
+        self.burst = (left > 1).then_some((slot, left - 1));
+        (again, true)
+    }
+
+    async fn model(&self, id: &str, api_key: Option<&str>) -> Option<String> {
+        if !self.config.model.is_empty() {
+            return Some(self.config.model.clone());
+        }
+        let served = self.driver.models(id, api_key).await?;
+        let reference = served.iter().find(|model| *model == REFERENCE_MODEL);
+        reference.or(served.first()).cloned()
+    }
+
+    fn skip(&self, reason: Skip) -> Step {
+        self.metrics.skipped(reason);
+        tracing::debug!(?reason, "canary probe skipped");
+        Step::Skipped(reason)
+    }
+
+    /// An id nobody can tell from another, of sixteen hexadecimal digits.
+    fn next_id(&mut self) -> String {
+        self.sent += 1;
+        let mut hasher = blake3::Hasher::new_keyed(&self.id_key);
+        hasher.update(&self.sent.to_le_bytes());
+        hasher.update(&clock::unix_nanos().to_le_bytes());
+        hasher.finalize().to_hex()[..16].to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests;
