@@ -70,7 +70,10 @@ impl PageTable {
                 continue;
             };
             let page = self.pages.get(position / self.page_size).ok_or_else(|| {
-                Error::Internal(format!("position {position} lies past the {} mapped pages", self.pages.len()))
+                Error::Internal(format!(
+                    "position {position} lies past the {} mapped pages",
+                    self.pages.len()
+                ))
             })?;
             out.push((*page as usize * self.page_size + position % self.page_size) as i64);
         }
@@ -128,7 +131,8 @@ impl IndexCache {
 }
 
 fn grow(store: &mut Vec<f32>, rows: usize, width: usize) -> Result<(), Error> {
-    let fail = || Error::Memory { what: "a key-value cache", bytes: rows.saturating_mul(width).saturating_mul(4) };
+    let fail =
+        || Error::Memory { what: "a key-value cache", bytes: rows.saturating_mul(width).saturating_mul(4) };
     let len = rows.checked_mul(width).ok_or_else(fail)?;
     if len > store.len() {
         store.try_reserve(len - store.len()).map_err(|_| fail())?;

@@ -33,7 +33,12 @@ struct Indexer {
 }
 
 impl Attention {
-    pub fn new(arch: &LayerArch, number: usize, hidden: usize, weights: &Weights) -> Result<Attention, Error> {
+    pub fn new(
+        arch: &LayerArch,
+        number: usize,
+        hidden: usize,
+        weights: &Weights,
+    ) -> Result<Attention, Error> {
         let name = |part: &str| format!("model.layers.{number}.self_attn.{part}");
         let matrix = |part: &str, rows, cols| weights.matrix(&name(part), rows, cols);
         let indexer = match arch.indexer {
@@ -90,7 +95,8 @@ impl Attention {
         if let Some(rope) = &arch.rope {
             rotate(rope, &self.frequencies, &mut queries, arch.heads, arch.key_dim, first);
         }
-        let visible: Vec<(usize, usize)> = (first..first + rows).map(|position| self.visible(position)).collect();
+        let visible: Vec<(usize, usize)> =
+            (first..first + rows).map(|position| self.visible(position)).collect();
         let cache = &sequence.layers[number];
         let chosen = match (&self.indexer, &cache.index, top_k) {
             (Some(indexer), Some(index), TopK::Limit(k)) if visible.iter().any(|(a, b)| b - a > k.get()) => {
