@@ -102,7 +102,7 @@ impl KvCache {
     }
 
     /// Writes `keys` `[T][group][key_dim]` and `values` alike to `slots` `[T]`; slot -1 skips its row.
-    pub fn append(&mut self, keys: &[f32], values: &[f32], slots: &[i64]) -> Result<(), Error> {
+    pub fn kv_append(&mut self, keys: &[f32], values: &[f32], slots: &[i64]) -> Result<(), Error> {
         scatter(&mut self.keys, keys, slots, self.shape.groups * self.shape.key_dim)?;
         scatter(&mut self.values, values, slots, self.shape.groups * self.shape.value_dim)
     }
@@ -125,7 +125,7 @@ impl IndexCache {
     }
 
     /// Writes `keys` `[T][dim]` to `slots` `[T]`; slot -1 skips its row.
-    pub fn append(&mut self, keys: &[f32], slots: &[i64]) -> Result<(), Error> {
+    pub fn index_append(&mut self, keys: &[f32], slots: &[i64]) -> Result<(), Error> {
         scatter(&mut self.keys, keys, slots, self.dim)
     }
 }
@@ -189,9 +189,9 @@ mod tests {
         assert!(table.to_slots([64].into_iter(), &mut slots).is_err());
         let mut cache = IndexCache::new(2);
         cache.grow(1).unwrap();
-        assert!(cache.append(&[1.0, 2.0], &[1]).is_err());
-        assert!(cache.append(&[1.0, 2.0], &[-2]).is_err());
-        cache.append(&[1.0, 2.0], &[-1]).unwrap();
+        assert!(cache.index_append(&[1.0, 2.0], &[1]).is_err());
+        assert!(cache.index_append(&[1.0, 2.0], &[-2]).is_err());
+        cache.index_append(&[1.0, 2.0], &[-1]).unwrap();
         assert_eq!(cache.keys, [0.0, 0.0]);
     }
 

@@ -195,7 +195,7 @@ mod tests {
     fn tools_are_plain_json() {
         let tools = json!([{"name": "a<b>", "n": [1, 2]}]);
         let text = render("{{ tools | tojson }}", json!([]), Some(tools)).unwrap();
-        assert_eq!(text, r#"[{"name": "a<b>", "n": [1, 2]}]"#);
+        assert_eq!(text, r#"[{"n": [1, 2], "name": "a<b>"}]"#);
         let text = render("{{ tools | tojson(indent=2) }}", json!([]), Some(json!([{"a": []}]))).unwrap();
         assert_eq!(text, "[\n  {\n    \"a\": []\n  }\n]");
     }

@@ -71,7 +71,8 @@ fn greedy_tokens_match_exactly() {
 #[test]
 fn any_chunking_gives_the_same_logits() {
     let (model, golden) = (model(), Golden::open("llama/golden.safetensors"));
-    for (n, chunks) in [(64, &[1, 2, 3, 4, 5, 7, 16, 63][..]), (131, &[5, 16, 37, 128, 130]), (300, &[64, 127, 129, 256])]
+    for (n, chunks) in
+        [(64, &[1, 2, 3, 4, 5, 7, 16, 63][..]), (131, &[5, 16, 37, 128, 130]), (300, &[64, 127, 129, 256])]
     {
         let tokens = prompt(&golden, n);
         let whole = run(&model, &tokens, &mut model.sequence(), Wanted::Last);
@@ -109,7 +110,11 @@ fn pages_of_any_size_in_any_order_change_no_bit() {
     let plain = run(&model, &tokens, &mut model.sequence(), Wanted::All);
     for (page, seed) in [(1, Some(3)), (16, Some(0x1234_5678_9abc_def1)), (64, Some(5)), (256, None)] {
         let mut sequence = model.sequence_with(PageTable::new(page, seed));
-        assert_eq!(run(&model, &tokens, &mut sequence, Wanted::All), plain, "page size {page}, order {seed:?}");
+        assert_eq!(
+            run(&model, &tokens, &mut sequence, Wanted::All),
+            plain,
+            "page size {page}, order {seed:?}"
+        );
     }
 }
 

@@ -23,8 +23,11 @@ fn select(logits: &[f32], k: usize) -> Vec<i32> {
 #[test]
 fn topk_matches_every_golden_case() {
     let golden = Golden::open("kernels/topk.safetensors");
-    let cases: Vec<String> =
-        golden.names().into_iter().filter_map(|name| name.strip_suffix("/logits").map(str::to_owned)).collect();
+    let cases: Vec<String> = golden
+        .names()
+        .into_iter()
+        .filter_map(|name| name.strip_suffix("/logits").map(str::to_owned))
+        .collect();
     assert_eq!(cases.len(), 40);
     for case in cases {
         let logits = golden.f32s(&format!("{case}/logits"));
@@ -86,7 +89,7 @@ fn attend(gqa: &Gqa, page: usize, seed: Option<u64>, per_group: bool) -> (Vec<f3
     cache.values.fill(f32::NAN);
     let mut all = Vec::new();
     table.to_slots(0..tokens as i32, &mut all).unwrap();
-    cache.append(&gqa.keys, &gqa.values, &all).unwrap();
+    cache.kv_append(&gqa.keys, &gqa.values, &all).unwrap();
     let rows = gqa.queries.len() / (HEADS * SHAPE.key_dim);
     let (slots, spans) = if per_group {
         let mut slots = Vec::new();
@@ -145,7 +148,7 @@ fn one(scores: &[f32], sink: Option<f32>) -> (f32, f32) {
     let mut cache = KvCache::new(shape);
     cache.grow(scores.len()).unwrap();
     let slots: Vec<i64> = (0..scores.len() as i64).collect();
-    cache.append(scores, &vec![1.0; scores.len()], &slots).unwrap();
+    cache.kv_append(scores, &vec![1.0; scores.len()], &slots).unwrap();
     let sink = sink.map(|sink| [sink]);
     let call = Attend {
         queries: &[1.0],
@@ -177,7 +180,7 @@ fn shapes_it_has_no_code_for_are_refused() {
     let mut cache = KvCache::new(SHAPE);
     cache.grow(4).unwrap();
     let queries = vec![0.0; HEADS * SHAPE.key_dim];
-    let mut try_with = |heads: usize, slots: &[i64], span: (usize, usize), sink: Option<&[f32]>| {
+    let try_with = |heads: usize, slots: &[i64], span: (usize, usize), sink: Option<&[f32]>| {
         let selection = Selection { slots, spans: &[span], per_group: false };
         let call = Attend { queries: &queries, heads, scale: 1.0, sink, selection };
         let (mut out, mut lse) = (vec![0.0; HEADS * SHAPE.value_dim], vec![0.0; HEADS]);
@@ -210,9 +213,10 @@ fn index_logits_are_weighted_rectified_dots_at_any_page_order() {
         cache.grow(table.grow(tokens).unwrap()).unwrap();
         let mut slots = Vec::new();
         table.to_slots(0..tokens as i32, &mut slots).unwrap();
-        cache.append(&keys, &slots).unwrap();
+        cache.index_append(&keys, &slots).unwrap();
         let mut logits = Vec::new();
-        index_logits_paged(IndexQuery { query: &query, weights: &weights }, &cache, &slots, &mut logits).unwrap();
+        index_logits_paged(IndexQuery { query: &query, weights: &weights }, &cache, &slots, &mut logits)
+            .unwrap();
         for (s, &got) in logits.iter().enumerate() {
             assert!((f64::from(got) - score(s)).abs() < 1e-5, "position {s}");
         }

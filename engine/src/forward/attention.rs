@@ -72,9 +72,9 @@ impl Attention {
         let values = project(&self.value, x, rows);
         let slots = sequence.slots()[first..].to_vec();
         let cache = &mut sequence.layers[number];
-        cache.kv.append(&keys, &values, &slots)?;
+        cache.kv.kv_append(&keys, &values, &slots)?;
         match (&self.indexer, &mut cache.index) {
-            (Some(indexer), Some(index)) => index.append(&project(&indexer.key, x, rows), &slots),
+            (Some(indexer), Some(index)) => index.index_append(&project(&indexer.key, x, rows), &slots),
             _ => Ok(()),
         }
     }

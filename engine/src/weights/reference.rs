@@ -41,7 +41,11 @@ const EPSILON: f32 = 0.25;
 const SHARP: f32 = 60.0;
 const NONE_BIAS: f32 = 18.0;
 const THETA: f64 = 10_000.0;
-const SEED: u64 = 0x5e21_4e0f;
+/// Chosen among 1 to 3,000 so that a stem ending in a digit and " is" behaves alike for all ten digits: before " is",
+/// digit d scores below this share of the whole vocabulary in the index (0 to 9: .99 .64 .59 .65 .51 .58 .93 .98 .90
+/// .69), and no other token scores above " is" itself. With an arbitrary seed the shares lie anywhere between 0 and 1
+/// and the digit alone decides which tag is lost. The rank of a needle is about share x density of " is" x length.
+const SEED: u64 = 782;
 
 /// What a model folder would hold.
 pub struct Files {
