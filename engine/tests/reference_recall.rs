@@ -150,7 +150,7 @@ fn recalled(engine: &Engine, length: usize, trials: u64, top_k: TopK) -> u64 {
         let place = 0.05 + 0.85 * i as f64 / trials as f64;
         let trial = trial(&model, 1000 * length as u64 + i, length, place, true);
         let begin = Instant::now();
-        let answer = ask(engine, &trial.messages, top_k, if i % 2 == 0 { 0.6 } else { 0.0 });
+        let answer = ask(engine, &trial.messages, top_k, if i.is_multiple_of(2) { 0.6 } else { 0.0 });
         let right = answer.trim() == trial.secret;
         println!(
             "{} tokens, {top_k:?}, locker {}: {answer:?} ({right}) in {:.2?}",

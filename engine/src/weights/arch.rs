@@ -179,15 +179,16 @@ impl LayerArch {
         if !sizes.iter().all(|&s| (1..=1 << 16).contains(&s)) {
             return Some(format!("head counts and widths {sizes:?} are outside 1..=65536"));
         }
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             return Some(format!(
                 "{} query heads do not share {} key heads evenly",
                 self.heads, self.kv_heads
             ));
         }
         if let Some(rope) = &self.rope {
-            let whole = rope.dims % 2 == 0 && small(rope.dims) && rope.dims <= self.key_dim;
-            if !whole || !(rope.theta.is_finite() && rope.theta > 0.0) {
+            let whole = rope.dims.is_multiple_of(2) && small(rope.dims) && rope.dims <= self.key_dim;
+            let sane = rope.theta.is_finite() && rope.theta > 0.0;
+            if !(whole && sane) {
                 return Some(format!("rope over {} dims with theta {}", rope.dims, rope.theta));
             }
         }
