@@ -56,7 +56,10 @@ fn main() -> Result<(), Error> {
                 let decoding = at.as_secs_f64() - prefilled;
                 println!();
                 eprintln!("prefill {prompt} tokens, {:.1} a second", prompt as f64 / prefilled);
-                eprintln!("decode {completion_tokens} tokens, {:.1} a second", completion_tokens as f64 / decoding);
+                eprintln!(
+                    "decode {completion_tokens} tokens, {:.1} a second",
+                    completion_tokens as f64 / decoding
+                );
                 break;
             }
         }

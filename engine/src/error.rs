@@ -4,7 +4,9 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// All slots work and the waiting line is full; nothing was queued.
-    #[error("the engine is busy: {queue} requests are waiting already; try again later or raise the queue length")]
+    #[error(
+        "the engine is busy: {queue} requests are waiting already; try again later or raise the queue length"
+    )]
     Busy { queue: usize },
     /// The engine is shutting down.
     #[error("the engine is stopping and takes no new requests")]

@@ -39,7 +39,11 @@ impl Decoder {
     /// Takes the tensors the description names; a missing or misshapen one is an error that names it.
     pub fn new(arch: Arch, weights: &Weights) -> Result<Decoder, Error> {
         let embed = weights.matrix("model.embed_tokens.weight", arch.vocab, arch.hidden)?;
-        let head = if arch.tied { embed.clone() } else { weights.matrix("lm_head.weight", arch.vocab, arch.hidden)? };
+        let head = if arch.tied {
+            embed.clone()
+        } else {
+            weights.matrix("lm_head.weight", arch.vocab, arch.hidden)?
+        };
         let layers = arch.layers.iter().enumerate();
         let layers = layers.map(|(i, layer)| Layer::new(layer, i, arch.hidden, arch.eps, weights));
         Ok(Decoder {
@@ -59,7 +63,8 @@ impl Decoder {
     /// An empty sequence over a given page table.
     pub fn sequence_with(&self, table: PageTable) -> Sequence {
         let shapes = self.arch.layers.iter().map(|layer| {
-            let shape = KvShape { groups: layer.kv_heads, key_dim: layer.key_dim, value_dim: layer.value_dim };
+            let shape =
+                KvShape { groups: layer.kv_heads, key_dim: layer.key_dim, value_dim: layer.value_dim };
             (shape, layer.indexer.map(|indexer| indexer.dim))
         });
         Sequence::new(table, shapes)

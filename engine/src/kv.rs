@@ -70,7 +70,10 @@ impl PageTable {
                 continue;
             };
             let page = self.pages.get(position / self.page_size).ok_or_else(|| {
-                Error::Internal(format!("position {position} lies past the {} mapped pages", self.pages.len()))
+                Error::Internal(format!(
+                    "position {position} lies past the {} mapped pages",
+                    self.pages.len()
+                ))
             })?;
             out.push((*page as usize * self.page_size + position % self.page_size) as i64);
         }
@@ -99,7 +102,7 @@ impl KvCache {
     }
 
     /// Writes `keys` `[T][group][key_dim]` and `values` alike to `slots` `[T]`; slot -1 skips its row.
-    pub fn append(&mut self, keys: &[f32], values: &[f32], slots: &[i64]) -> Result<(), Error> {
+    pub fn kv_append(&mut self, keys: &[f32], values: &[f32], slots: &[i64]) -> Result<(), Error> {
         scatter(&mut self.keys, keys, slots, self.shape.groups * self.shape.key_dim)?;
         scatter(&mut self.values, values, slots, self.shape.groups * self.shape.value_dim)
     }
@@ -122,13 +125,14 @@ impl IndexCache {
     }
 
     /// Writes `keys` `[T][dim]` to `slots` `[T]`; slot -1 skips its row.
-    pub fn append(&mut self, keys: &[f32], slots: &[i64]) -> Result<(), Error> {
+    pub fn index_append(&mut self, keys: &[f32], slots: &[i64]) -> Result<(), Error> {
         scatter(&mut self.keys, keys, slots, self.dim)
     }
 }
 
 fn grow(store: &mut Vec<f32>, rows: usize, width: usize) -> Result<(), Error> {
-    let fail = || Error::Memory { what: "a key-value cache", bytes: rows.saturating_mul(width).saturating_mul(4) };
+    let fail =
+        || Error::Memory { what: "a key-value cache", bytes: rows.saturating_mul(width).saturating_mul(4) };
     let len = rows.checked_mul(width).ok_or_else(fail)?;
     if len > store.len() {
         store.try_reserve(len - store.len()).map_err(|_| fail())?;
@@ -185,9 +189,9 @@ mod tests {
         assert!(table.to_slots([64].into_iter(), &mut slots).is_err());
         let mut cache = IndexCache::new(2);
         cache.grow(1).unwrap();
-        assert!(cache.append(&[1.0, 2.0], &[1]).is_err());
-        assert!(cache.append(&[1.0, 2.0], &[-2]).is_err());
-        cache.append(&[1.0, 2.0], &[-1]).unwrap();
+        assert!(cache.index_append(&[1.0, 2.0], &[1]).is_err());
+        assert!(cache.index_append(&[1.0, 2.0], &[-2]).is_err());
+        cache.index_append(&[1.0, 2.0], &[-1]).unwrap();
         assert_eq!(cache.keys, [0.0, 0.0]);
     }
 

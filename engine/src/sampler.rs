@@ -102,7 +102,12 @@ mod tests {
     #[test]
     fn a_seed_fixes_the_draws() {
         let logits: Vec<f32> = (0..20).map(|i| (i % 7) as f32 * 0.3).collect();
-        let draw = |seed| (0..30).map(|_| 0).scan(Sampler::new(1.0, 0.95, seed), |s, _: i32| Some(s.next(&logits))).collect::<Vec<_>>();
+        let draw = |seed| {
+            (0..30)
+                .map(|_| 0)
+                .scan(Sampler::new(1.0, 0.95, seed), |s, _: i32| Some(s.next(&logits)))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(draw(5), draw(5));
         assert_ne!(draw(5), draw(6));
     }

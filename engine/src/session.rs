@@ -84,13 +84,21 @@ pub struct Generate {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The prompt is tokenised; `cached_tokens` of it need no computing.
-    Started { prompt_tokens: usize, cached_tokens: usize },
+    Started {
+        prompt_tokens: usize,
+        cached_tokens: usize,
+    },
     /// So many prompt tokens are done. Sent so that a sink can say that the client is gone.
-    Progress { prompt_tokens_done: usize },
+    Progress {
+        prompt_tokens_done: usize,
+    },
     /// A piece of the answer: whole characters, never part of a stop string.
     Text(String),
     /// The answer is complete. `completion_tokens` counts every generated token, an ending one included.
-    Finished { reason: FinishReason, completion_tokens: usize },
+    Finished {
+        reason: FinishReason,
+        completion_tokens: usize,
+    },
     Failed(Error),
 }
 
@@ -130,7 +138,8 @@ struct State {
 impl Engine {
     /// Starts the threads; no model is loaded yet.
     pub fn start(config: EngineConfig) -> Result<Engine, Error> {
-        let spawn = |e: &dyn std::fmt::Display| Error::Internal(format!("cannot start the engine's threads: {e}"));
+        let spawn =
+            |e: &dyn std::fmt::Display| Error::Internal(format!("cannot start the engine's threads: {e}"));
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(config.threads.max(1))
             .thread_name(|i| format!("engine-{i}"))

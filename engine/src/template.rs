@@ -110,7 +110,17 @@ fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, ou
 }
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
@@ -165,7 +175,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn render(source: &str, messages: serde_json::Value, tools: Option<serde_json::Value>) -> Result<String, Error> {
+    fn render(
+        source: &str,
+        messages: serde_json::Value,
+        tools: Option<serde_json::Value>,
+    ) -> Result<String, Error> {
         let messages = messages.as_array().cloned().unwrap_or_default();
         Template::new(source, "<s>", "</s>")?.render(&messages, tools.as_ref(), Now(1_798_761_599))
     }
@@ -181,7 +195,7 @@ mod tests {
     fn tools_are_plain_json() {
         let tools = json!([{"name": "a<b>", "n": [1, 2]}]);
         let text = render("{{ tools | tojson }}", json!([]), Some(tools)).unwrap();
-        assert_eq!(text, r#"[{"name": "a<b>", "n": [1, 2]}]"#);
+        assert_eq!(text, r#"[{"n": [1, 2], "name": "a<b>"}]"#);
         let text = render("{{ tools | tojson(indent=2) }}", json!([]), Some(json!([{"a": []}]))).unwrap();
         assert_eq!(text, "[\n  {\n    \"a\": []\n  }\n]");
     }

@@ -22,7 +22,8 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// From the content of a `tokenizer.json`.
     pub fn from_json(text: &str) -> Result<Tokenizer, Error> {
-        let value: Value = serde_json::from_str(text).map_err(|e| Error::malformed("tokenizer.json", e.to_string()))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|e| Error::malformed("tokenizer.json", e.to_string()))?;
         if value["model"]["type"] != "BPE" || !byte_level(&value["decoder"]) {
             return Err(Error::Unsupported("a tokenizer that is not byte-level BPE".into()));
         }
@@ -50,7 +51,8 @@ impl Tokenizer {
 
 fn byte_level(decoder: &Value) -> bool {
     let parts = decoder["decoders"].as_array();
-    decoder["type"] == "ByteLevel" || parts.is_some_and(|parts| parts.iter().any(|part| part["type"] == "ByteLevel"))
+    decoder["type"] == "ByteLevel"
+        || parts.is_some_and(|parts| parts.iter().any(|part| part["type"] == "ByteLevel"))
 }
 
 /// The bytes of every token. Ids are bounded so that a hostile file cannot ask for a huge table.
@@ -59,7 +61,9 @@ fn table(tokenizer: &Value) -> Result<Vec<Vec<u8>>, Error> {
     let alphabet = alphabet();
     let mut bytes: Vec<Vec<u8>> = Vec::new();
     let mut put = |id: Option<u64>, content: Vec<u8>| -> Result<(), Error> {
-        let id = id.filter(|&id| id < MAX_ID).ok_or_else(|| Error::malformed("tokenizer", "a token id is out of range"))?;
+        let id = id
+            .filter(|&id| id < MAX_ID)
+            .ok_or_else(|| Error::malformed("tokenizer", "a token id is out of range"))?;
         let id = id as usize;
         if bytes.len() <= id {
             bytes.resize(id + 1, Vec::new());

@@ -74,7 +74,9 @@ impl Tensor {
         let end = row.checked_mul(rows).and_then(|n| n.checked_add(start));
         match end {
             Some(end) if end <= source.bytes().len() => Ok(Tensor { dtype, rows, cols, source, start }),
-            _ => Err(bad(format!("{rows} x {cols} {dtype:?} at byte {start} reaches past the end of the file"))),
+            _ => Err(bad(format!(
+                "{rows} x {cols} {dtype:?} at byte {start} reaches past the end of the file"
+            ))),
         }
     }
 

@@ -95,7 +95,7 @@ fn one_head(
 fn check(call: &Attend<'_>, cache: &KvCache, out: &[f32], lse: &[f32]) -> Result<(), Error> {
     let shape = cache.shape;
     let unsupported = |what: String| Err(Error::Unsupported(format!("attention with {what}")));
-    if shape.groups == 0 || call.heads == 0 || call.heads % shape.groups != 0 {
+    if shape.groups == 0 || call.heads == 0 || !call.heads.is_multiple_of(shape.groups) {
         return unsupported(format!("{} query heads over {} key groups", call.heads, shape.groups));
     }
     let rows = call.queries.len() / (call.heads * shape.key_dim).max(1);

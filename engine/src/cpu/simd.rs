@@ -189,12 +189,18 @@ mod tests {
     #[test]
     fn quantised_dots_equal_dots_of_expanded_rows() {
         let x = ramp(96);
-        for (dtype, bytes) in [(Dtype::Q8_0, 3 * Q8_0_BYTES), (Dtype::Q4_1, 3 * Q4_1_BYTES), (Dtype::F32, 96 * 4)] {
+        for (dtype, bytes) in
+            [(Dtype::Q8_0, 3 * Q8_0_BYTES), (Dtype::Q4_1, 3 * Q4_1_BYTES), (Dtype::F32, 96 * 4)]
+        {
             let mut stored: Vec<u8> = (0..bytes).map(|i| (i * 73 % 251) as u8).collect();
             let block = bytes / 3;
             for (i, b) in stored.iter_mut().enumerate() {
                 // Scales (and the top byte of each f32) are kept to moderate exponents.
-                let high = if dtype == Dtype::F32 { i % 4 == 3 } else { matches!(i % block, 1 | 3) && (dtype == Dtype::Q4_1 || i % block == 1) };
+                let high = if dtype == Dtype::F32 {
+                    i % 4 == 3
+                } else {
+                    matches!(i % block, 1 | 3) && (dtype == Dtype::Q4_1 || i % block == 1)
+                };
                 if high {
                     *b = 0x30 | (*b & 0x80);
                 }

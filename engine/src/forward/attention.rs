@@ -33,7 +33,12 @@ struct Indexer {
 }
 
 impl Attention {
-    pub fn new(arch: &LayerArch, number: usize, hidden: usize, weights: &Weights) -> Result<Attention, Error> {
+    pub fn new(
+        arch: &LayerArch,
+        number: usize,
+        hidden: usize,
+        weights: &Weights,
+    ) -> Result<Attention, Error> {
         let name = |part: &str| format!("model.layers.{number}.self_attn.{part}");
         let matrix = |part: &str, rows, cols| weights.matrix(&name(part), rows, cols);
         let indexer = match arch.indexer {
@@ -67,9 +72,9 @@ impl Attention {
         let values = project(&self.value, x, rows);
         let slots = sequence.slots()[first..].to_vec();
         let cache = &mut sequence.layers[number];
-        cache.kv.append(&keys, &values, &slots)?;
+        cache.kv.kv_append(&keys, &values, &slots)?;
         match (&self.indexer, &mut cache.index) {
-            (Some(indexer), Some(index)) => index.append(&project(&indexer.key, x, rows), &slots),
+            (Some(indexer), Some(index)) => index.index_append(&project(&indexer.key, x, rows), &slots),
             _ => Ok(()),
         }
     }
@@ -90,7 +95,8 @@ impl Attention {
         if let Some(rope) = &arch.rope {
             rotate(rope, &self.frequencies, &mut queries, arch.heads, arch.key_dim, first);
         }
-        let visible: Vec<(usize, usize)> = (first..first + rows).map(|position| self.visible(position)).collect();
+        let visible: Vec<(usize, usize)> =
+            (first..first + rows).map(|position| self.visible(position)).collect();
         let cache = &sequence.layers[number];
         let chosen = match (&self.indexer, &cache.index, top_k) {
             (Some(indexer), Some(index), TopK::Limit(k)) if visible.iter().any(|(a, b)| b - a > k.get()) => {

@@ -25,7 +25,13 @@ struct Mlp {
 }
 
 impl Layer {
-    pub fn new(arch: &LayerArch, number: usize, hidden: usize, eps: f32, weights: &Weights) -> Result<Layer, Error> {
+    pub fn new(
+        arch: &LayerArch,
+        number: usize,
+        hidden: usize,
+        eps: f32,
+        weights: &Weights,
+    ) -> Result<Layer, Error> {
         let name = |part: &str| format!("model.layers.{number}.{part}.weight");
         let mlp = match arch.mlp {
             None => None,

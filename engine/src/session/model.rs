@@ -76,7 +76,8 @@ impl Model {
             eos: None,
         };
         let mut model = Model::from_parts(REFERENCE.to_owned(), parts)?;
-        model.description = "calibration standard with constructed weights and known recall; not an assistant".into();
+        model.description =
+            "calibration standard with constructed weights and known recall; not an assistant".into();
         Ok(model)
     }
 

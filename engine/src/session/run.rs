@@ -168,7 +168,8 @@ impl Work<'_> {
         };
         let mut logits = Vec::new();
         for (i, part) in prompt[cached..].chunks(CHUNK).enumerate() {
-            let wanted = if cached + i * CHUNK + part.len() == prompt.len() { Wanted::Last } else { Wanted::None };
+            let wanted =
+                if cached + i * CHUNK + part.len() == prompt.len() { Wanted::Last } else { Wanted::None };
             logits = shared.pool.install(|| model.decoder.forward(part, sequence, top_k, wanted))?;
             if !after(i * CHUNK + part.len()) {
                 return Ok(None);

@@ -115,6 +115,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn any_split_gives_the_text_up_to_the_first_stop(
             text in "[ab😀]{0,40}", stops in proptest::collection::vec("[ab😀]{1,4}", 0..3), cut in 1usize..5,

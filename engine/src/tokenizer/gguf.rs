@@ -15,7 +15,9 @@ impl Tokenizer {
     pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, Error> {
         let model = gguf.text("tokenizer.ggml.model").unwrap_or("none");
         if model != "gpt2" {
-            return Err(Error::Unsupported(format!("tokenizer.ggml.model {model:?}; this engine reads \"gpt2\"")));
+            return Err(Error::Unsupported(format!(
+                "tokenizer.ggml.model {model:?}; this engine reads \"gpt2\""
+            )));
         }
         let pre = pre_tokenizer(gguf.text("tokenizer.ggml.pre").unwrap_or("default"))?;
         let missing = |key: &str| Error::malformed("GGUF file", format!("{key} is missing"));
@@ -39,7 +41,8 @@ impl Tokenizer {
                 }));
             }
         }
-        let merges = merges.iter().map(|merge| text(merge).map(Value::from)).collect::<Result<Vec<_>, _>>()?;
+        let merges =
+            merges.iter().map(|merge| text(merge).map(Value::from)).collect::<Result<Vec<_>, _>>()?;
         let json = json!({
             "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
             "pre_tokenizer": pre, "post_processor": null,
@@ -61,7 +64,8 @@ fn text(value: &Stored) -> Result<&str, Error> {
 
 /// How text is cut before merging, by the name GGUF gives it.
 fn pre_tokenizer(name: &str) -> Result<Value, Error> {
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     match name {
         "gpt-2" | "default" => Ok(bytes),
         "smollm" => Ok(json!({

@@ -155,7 +155,8 @@ impl Arch {
     /// Refuses sizes that cannot be: zero, enormous, or not dividing one another.
     pub fn check(&self) -> Result<(), Error> {
         let bad = |reason: String| Err(Error::malformed("model configuration", reason));
-        let whole = [("hidden size", self.hidden), ("vocabulary", self.vocab), ("context length", self.context)];
+        let whole =
+            [("hidden size", self.hidden), ("vocabulary", self.vocab), ("context length", self.context)];
         for (what, size) in whole {
             if size == 0 || size > MAX_SIZE {
                 return bad(format!("{what} is {size}, outside 1..={MAX_SIZE}"));
@@ -178,21 +179,25 @@ impl LayerArch {
         if !sizes.iter().all(|&s| (1..=1 << 16).contains(&s)) {
             return Some(format!("head counts and widths {sizes:?} are outside 1..=65536"));
         }
-        if self.heads % self.kv_heads != 0 {
-            return Some(format!("{} query heads do not share {} key heads evenly", self.heads, self.kv_heads));
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Some(format!(
+                "{} query heads do not share {} key heads evenly",
+                self.heads, self.kv_heads
+            ));
         }
         if let Some(rope) = &self.rope {
-            let whole = rope.dims % 2 == 0 && small(rope.dims) && rope.dims <= self.key_dim;
-            if !whole || !(rope.theta.is_finite() && rope.theta > 0.0) {
+            let whole = rope.dims.is_multiple_of(2) && small(rope.dims) && rope.dims <= self.key_dim;
+            let sane = rope.theta.is_finite() && rope.theta > 0.0;
+            if !(whole && sane) {
                 return Some(format!("rope over {} dims with theta {}", rope.dims, rope.theta));
             }
         }
         if self.window == Some(0) || self.mlp.is_some_and(|m| !small(m)) {
             return Some("window or mlp width is zero or enormous".into());
         }
-        self.indexer.filter(|i| !(small(i.heads) && small(i.dim) && i.heads * i.dim <= MAX_SIZE)).map(|i| {
-            format!("indexer of {} heads x {}", i.heads, i.dim)
-        })
+        self.indexer
+            .filter(|i| !(small(i.heads) && small(i.dim) && i.heads * i.dim <= MAX_SIZE))
+            .map(|i| format!("indexer of {} heads x {}", i.heads, i.dim))
     }
 }
 

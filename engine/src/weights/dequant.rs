@@ -26,7 +26,8 @@ pub enum Dtype {
 impl Dtype {
     /// Bytes of a row of `cols` elements; `None` where blocks do not divide it or the size overflows.
     pub fn row_bytes(self, cols: usize) -> Option<usize> {
-        let blocks = |bytes: usize| (cols % BLOCK == 0).then(|| (cols / BLOCK).checked_mul(bytes)).flatten();
+        let blocks =
+            |bytes: usize| cols.is_multiple_of(BLOCK).then(|| (cols / BLOCK).checked_mul(bytes)).flatten();
         match self {
             Dtype::F32 => cols.checked_mul(4),
             Dtype::F16 | Dtype::Bf16 => cols.checked_mul(2),

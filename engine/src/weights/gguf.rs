@@ -86,11 +86,15 @@ impl Gguf {
 
     /// The decoder this file describes; architecture `llama` only.
     pub fn arch(&self) -> Result<Arch, Error> {
-        let family = self.text("general.architecture").ok_or_else(|| bad("general.architecture is missing"))?;
+        let family =
+            self.text("general.architecture").ok_or_else(|| bad("general.architecture is missing"))?;
         if family != "llama" {
-            return Err(Error::Unsupported(format!("GGUF architecture {family:?}; this engine runs \"llama\"")));
+            return Err(Error::Unsupported(format!(
+                "GGUF architecture {family:?}; this engine runs \"llama\""
+            )));
         }
-        if self.weights.contains("rope_freqs.weight") || self.text("llama.rope.scaling.type").is_some_and(|t| t != "none")
+        if self.weights.contains("rope_freqs.weight")
+            || self.text("llama.rope.scaling.type").is_some_and(|t| t != "none")
         {
             return Err(Error::Unsupported("rope scaling in a GGUF file".into()));
         }
@@ -123,7 +127,11 @@ impl Gguf {
             eps: self.float("llama.attention.layer_norm_rms_epsilon").unwrap_or(1e-5),
             tied: !self.weights.contains("lm_head.weight"),
             layers: vec![layer; need("llama.block_count")?.min(1 << 16)],
-            stop: stop.iter().filter_map(|key| self.size(key)).filter_map(|id| u32::try_from(id).ok()).collect(),
+            stop: stop
+                .iter()
+                .filter_map(|key| self.size(key))
+                .filter_map(|id| u32::try_from(id).ok())
+                .collect(),
             last: Vec::new(),
         };
         arch.check()?;
@@ -208,7 +216,8 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take(&mut self, n: usize) -> Result<&'a [u8], Error> {
         let end = self.at.checked_add(n).filter(|&end| end <= self.bytes.len());
-        let end = end.ok_or_else(|| bad(format!("it ends at byte {}, inside the header", self.bytes.len())))?;
+        let end =
+            end.ok_or_else(|| bad(format!("it ends at byte {}, inside the header", self.bytes.len())))?;
         let out = &self.bytes[self.at..end];
         self.at = end;
         Ok(out)
@@ -231,9 +240,10 @@ impl<'a> Reader<'a> {
     /// `n` items of at least `least` bytes each, refused where the rest of the file cannot hold them.
     fn count(&self, n: u64, least: usize) -> Result<usize, Error> {
         let room = (self.bytes.len() - self.at) / least;
-        usize::try_from(n).ok().filter(|&n| n <= room).ok_or_else(|| {
-            bad(format!("{n} items are announced at byte {} but at most {room} fit", self.at))
-        })
+        usize::try_from(n)
+            .ok()
+            .filter(|&n| n <= room)
+            .ok_or_else(|| bad(format!("{n} items are announced at byte {} but at most {room} fit", self.at)))
     }
 
     fn text(&mut self) -> Result<String, Error> {
@@ -292,7 +302,8 @@ impl<'a> Reader<'a> {
         if !(1..=2).contains(&dims) {
             return Err(Error::Unsupported(format!("{dims} dimensions of tensor {name:?}")));
         }
-        let mut size = || self.u64().and_then(|n| usize::try_from(n).map_err(|_| bad("a dimension is too large")));
+        let mut size =
+            || self.u64().and_then(|n| usize::try_from(n).map_err(|_| bad("a dimension is too large")));
         let cols = size()?;
         let rows = if dims == 2 { size()? } else { 1 };
         let kind = self.u32()?;

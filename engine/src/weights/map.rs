@@ -13,10 +13,14 @@ pub struct Map {
 impl Map {
     /// Maps `path`. The file must not be truncated while the model is loaded; replace model files by renaming.
     pub fn open(path: &Path) -> Result<Map, Error> {
-        let fail = |e: std::io::Error| Error::Read { path: path.display().to_string(), reason: e.to_string() };
+        let fail =
+            |e: std::io::Error| Error::Read { path: path.display().to_string(), reason: e.to_string() };
         let file = File::open(path).map_err(fail)?;
         if !file.metadata().map_err(fail)?.is_file() {
-            return Err(Error::Read { path: path.display().to_string(), reason: "not a regular file".into() });
+            return Err(Error::Read {
+                path: path.display().to_string(),
+                reason: "not a regular file".into(),
+            });
         }
         // SAFETY: the map is private and read-only, and lives as long as this value. Another process that writes to
         // the file could change bytes under us: every reader treats them as plain numbers without invalid values
