@@ -143,3 +143,29 @@ fn the_panel_check_notices_each_fault() {
         assert!(found.iter().any(|fault| fault.contains(expected)), "{pointer} = {value}: {found:?}");
     }
 }
+
+/// What an alert rule must carry so that the person it wakes knows what to do.
+fn missing_from(alert: &str) -> Vec<&'static str> {
+    let wanted = ["expr:", "severity: ", "summary: ", "description: ", "runbook_url: docs/runbook.md#"];
+    wanted.into_iter().filter(|key| !alert.contains(key)).collect()
+}
+
+#[test]
+fn every_alert_says_what_to_do() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/prometheus/rules.yml");
+    let rules = std::fs::read_to_string(&path).expect("the rules are in the repository");
+    let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+    assert!(alerts.len() >= 9, "{} alerts", alerts.len());
+    for alert in alerts {
+        let name = alert.lines().next().unwrap_or_default();
+        assert_eq!(missing_from(alert), Vec::<&str>::new(), "{name}");
+        assert!(
+            alert.contains(&format!("runbook.md#{}", name.to_lowercase())),
+            "{name} leads to another alert's section"
+        );
+    }
+    assert_eq!(
+        missing_from("A\nexpr: up\nseverity: critical\nsummary: x\n"),
+        ["description: ", "runbook_url: docs/runbook.md#"]
+    );
+}

@@ -223,6 +223,15 @@ fn every_metric_is_documented() {
 }
 
 #[test]
+fn every_documented_metric_is_registered() {
+    let repository = Repository::open();
+    let strings = repository.sources(shipped).into_iter().flat_map(|source| source.shipped_strings());
+    let literals: BTreeSet<String> = strings.map(|(_, text)| text).collect();
+    let page = repository.texts(|path| path == "docs/metrics.md");
+    assert_clean(page.iter().flat_map(|(path, text)| names::check_unregistered(path, text, &literals)));
+}
+
+#[test]
 fn every_recorded_series_has_its_rule() {
     let repository = Repository::open();
     let recorded = repository

@@ -22,7 +22,7 @@ impl Options {
     pub fn from_args(mut args: impl Iterator<Item = String>) -> Result<Options, Error> {
         let mut options = Options {
             rounds: 5,
-            measure: Duration::from_millis(1800),
+            measure: Duration::from_millis(1600),
             warm_up: Duration::from_millis(300),
             serin: env!("CARGO_BIN_EXE_serin").into(),
         };

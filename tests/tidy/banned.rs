@@ -119,6 +119,11 @@ pub fn check_leftovers(source: &Source) -> Vec<Finding> {
         findings
             .push(source.finding(line_of(code, at), "an ignored test proves nothing: mend it or delete it"));
     }
+    for (at, _) in code.match_indices("assert!(true") {
+        findings.push(
+            source.finding(line_of(code, at), "an assertion that cannot fail: assert what the code did"),
+        );
+    }
     findings.extend(check_marks(&source.path, &source.text));
     findings
 }
@@ -281,6 +286,7 @@ mod tests {
             assert_eq!(check_leftovers(&source("src/a.rs", &format!("// {word}: later\n"))).len(), 1);
             assert_eq!(check_marks("run", &format!("mktemp {word}X")), vec![], "part of a longer word");
         }
+        assert_eq!(check_leftovers(&source("tests/a.rs", "fn f() { assert!(true); }")).len(), 1);
         assert_eq!(check_leftovers(&source("tests/a.rs", "#[test]\n#[ignore]\nfn f() {}")).len(), 1);
         assert_eq!(check_leftovers(&source("src/a.rs", "// a \"todo!\" in words\nfn ignore() {}")), vec![]);
     }

@@ -61,6 +61,7 @@ pub const ENGINE: Floors = Floors {
         ("tokenizer", 0),
         ("template", 0),
         ("error", 0),
+        ("random", 0),
     ],
     crates: &[],
     forbidden: &[],

@@ -73,6 +73,19 @@ pub fn check_code_metrics(source: &Source, documented: &BTreeSet<String>) -> Vec
         .collect()
 }
 
+/// Every metric of the page is registered somewhere: a row without code is a panel that stays empty.
+pub fn check_unregistered(page: &str, text: &str, literals: &BTreeSet<String>) -> Vec<Finding> {
+    metrics(text)
+        .into_iter()
+        .filter(|(_, name)| !literals.contains(*name))
+        .map(|(at, name)| Finding {
+            path: page.to_owned(),
+            line: line_of(text, at),
+            says: format!("{name} is registered by no code"),
+        })
+        .collect()
+}
+
 /// Every recorded series that is used is recorded by some rule.
 pub fn check_recorded(path: &str, text: &str, recorded: &BTreeSet<String>) -> Vec<Finding> {
     recorded_uses(text)
@@ -147,6 +160,14 @@ mod tests {
             ),
             vec![]
         );
+    }
+
+    #[test]
+    fn a_documented_metric_needs_its_code() {
+        let page =
+            "| `serin_a_total{b}` | counter |\n| `serin_c_seconds` | gauge |\nsee `x:serin_d:rate5m`\n";
+        let found = check_unregistered("docs/metrics.md", page, &documented(&["serin_a_total"]));
+        assert_eq!((found.len(), found[0].line), (1, 2));
     }
 
     #[test]
