@@ -19,7 +19,7 @@ pub mod scoreboard;
 #[cfg(test)]
 mod scripted;
 
-pub use config::{Config, ConfigError, Span};
+pub use config::{Config, ConfigError};
 pub use length::Bucket;
 pub use metrics::Metrics;
-pub use patrol::{Patrol, Step, spawn};
+pub use patrol::{Patrol, Step, run};

@@ -161,6 +161,7 @@ impl Config {
     /// What no single key can know.
     fn check(&self) -> Result<(), String> {
         self.check_names()?;
+        self.canary.check().map_err(|error| error.to_string())?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
         let (listen, admin) = (&self.listen, &self.admin);
         for (section, cert, key) in

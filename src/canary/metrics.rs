@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::{GaugeVec, Histogram, HistogramOpts, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, Histogram, IntCounterVec, IntGaugeVec};
 
 use super::alarm::State;
 use crate::fidelity::judge::Verdict;
+use crate::metrics;
 use crate::stats::Interval;
 
 /// Distinct values of one label from outside; further ones are reported as `other`.
@@ -62,83 +63,70 @@ pub struct Metrics {
 struct Names(Mutex<HashSet<String>>);
 
 impl Metrics {
-    /// Creates the families and registers them.
-    ///
-    /// # Errors
-    /// When one of the names is registered already.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+    /// Creates the families in `registry`.
+    pub fn new(registry: &metrics::Metrics) -> Self {
         const CELL: [&str; 4] = ["upstream", "model_name", "kind", "length"];
         let metrics = Self {
-            probes: IntCounterVec::new(
-                Opts::new("serin_canary_probes_total", "Canary probes by verdict."),
+            probes: registry.counters(
+                "serin_canary_probes_total",
+                "Canary probes by verdict.",
                 &["upstream", "model_name", "kind", "length", "thermal", "verdict"],
-            )?,
-            ratio: gauges(
+            ),
+            ratio: registry.gauges(
                 "serin_context_loss_ratio",
                 "Share of losses among the last 200 conclusive probes; absent while there are none.",
                 &CELL,
-            )?,
-            lower: gauges(
+            ),
+            lower: registry.gauges(
                 "serin_context_loss_ratio_lower",
                 "Lower end of the 95 % Wilson interval of serin_context_loss_ratio.",
                 &CELL,
-            )?,
-            upper: gauges(
+            ),
+            upper: registry.gauges(
                 "serin_context_loss_ratio_upper",
                 "Upper end of the 95 % Wilson interval of serin_context_loss_ratio.",
                 &CELL,
-            )?,
-            evidence: gauges(
+            ),
+            evidence: registry.gauges(
                 "serin_canary_evidence_nats",
                 "Sequential evidence that losses exceed the baseline, ln M, 0 when below.",
                 &["stream"],
-            )?,
-            threshold: gauges(
+            ),
+            threshold: registry.gauges(
                 "serin_canary_threshold_nats",
                 "Evidence at which a stream pages.",
                 &["stream"],
-            )?,
-            last_conclusive: gauges(
+            ),
+            last_conclusive: registry.gauges(
                 "serin_canary_last_conclusive_timestamp_seconds",
                 "Unix time of the last probe that passed or lost.",
                 &["upstream", "kind"],
-            )?,
-            alarm: IntGaugeVec::new(
-                Opts::new("serin_alarm_state", "1 for the state a stream's alarm is in, 0 for the others."),
+            ),
+            alarm: registry.int_gauges(
+                "serin_alarm_state",
+                "1 for the state a stream's alarm is in, 0 for the others.",
                 &["stream", "state"],
-            )?,
-            crosstalk: IntCounterVec::new(
-                Opts::new("serin_crosstalk_total", "Answers that held the code of another request."),
+            ),
+            crosstalk: registry.counters(
+                "serin_crosstalk_total",
+                "Answers that held the code of another request.",
                 &["scope"],
-            )?,
-            skipped: IntCounterVec::new(
-                Opts::new("serin_canary_skipped_total", "Canary probes that were due and not sent."),
+            ),
+            skipped: registry.counters(
+                "serin_canary_skipped_total",
+                "Canary probes that were due and not sent.",
                 &["reason"],
-            )?,
-            seconds: Histogram::with_opts(
-                HistogramOpts::new("serin_canary_probe_seconds", "Time a probe took, retries included.")
-                    .buckets(vec![0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0]),
-            )?,
+            ),
+            seconds: registry.histogram(
+                "serin_canary_probe_seconds",
+                "Time a probe took, retries included.",
+                &[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0],
+            ),
             upstreams: Arc::default(),
             models: Arc::default(),
         };
-        metrics.register_all(registry)?;
         metrics.start_at_zero();
-        Ok(metrics)
-    }
-
-    fn register_all(&self, registry: &Registry) -> Result<(), prometheus::Error> {
-        registry.register(Box::new(self.probes.clone()))?;
-        registry.register(Box::new(self.ratio.clone()))?;
-        registry.register(Box::new(self.lower.clone()))?;
-        registry.register(Box::new(self.upper.clone()))?;
-        registry.register(Box::new(self.evidence.clone()))?;
-        registry.register(Box::new(self.threshold.clone()))?;
-        registry.register(Box::new(self.last_conclusive.clone()))?;
-        registry.register(Box::new(self.alarm.clone()))?;
-        registry.register(Box::new(self.crosstalk.clone()))?;
-        registry.register(Box::new(self.skipped.clone()))?;
-        registry.register(Box::new(self.seconds.clone()))
+        metrics
     }
 
     /// Counters with closed label sets exist from the start, so that a rate can see the first count.
@@ -234,8 +222,4 @@ impl Names {
         }
         name
     }
-}
-
-fn gauges(name: &str, text: &str, labels: &[&str]) -> Result<GaugeVec, prometheus::Error> {
-    GaugeVec::new(Opts::new(name, text), labels)
 }

@@ -51,7 +51,7 @@ pub enum Step {
 ///
 /// Nothing is spawned here: the caller owns the task and awaits it. `live` is the registry that the recorder scans other traffic with, and
 /// `tag_key` the key the proxy verifies tags under.
-pub async fn spawn(
+pub async fn run(
     config: Config,
     target: SocketAddr,
     tag_key: tag::Key,

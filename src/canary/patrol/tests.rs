@@ -2,26 +2,25 @@
 
 use std::time::Duration;
 
-use prometheus::TextEncoder;
 use serde_json::json;
 
 use super::*;
 use crate::canary::alarm::{BURST, State};
-use crate::canary::config::Span;
+use crate::units::Span;
 use crate::canary::scripted::{Asked, Scripted, code_in, response, says};
 use crate::fidelity::judge::Verdict;
 
 struct Round {
     server: Scripted,
-    registry: prometheus::Registry,
+    registry: crate::metrics::Metrics,
     patrol: Patrol,
 }
 
 impl Round {
     async fn new(config: Config) -> Self {
         let server = Scripted::start().await;
-        let registry = prometheus::Registry::new();
-        let metrics = Metrics::register(&registry).expect("fresh names");
+        let registry = crate::metrics::Metrics::default();
+        let metrics = Metrics::new(&registry);
         let patrol = Patrol::new(
             config,
             server.address(),
@@ -45,7 +44,7 @@ impl Round {
     }
 
     fn text(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("text")
+        String::from_utf8(self.registry.text().expect("text")).expect("UTF-8")
     }
 }
 
@@ -151,10 +150,10 @@ fn is_task<F: Future<Output = ()> + Send + 'static>(future: F) -> F {
 #[tokio::test]
 async fn the_round_goes_on_until_told_to_stop() {
     let server = Scripted::start().await;
-    let metrics = Metrics::register(&prometheus::Registry::new()).expect("fresh names");
+    let metrics = Metrics::new(&crate::metrics::Metrics::default());
     let (stop, stopped) = watch::channel(false);
     let config = Config { interval: Span(Duration::from_millis(1)), ..named() };
-    let round = is_task(spawn(
+    let round = is_task(run(
         config,
         server.address(),
         tag::Key::new([5; 32]),
@@ -174,9 +173,9 @@ async fn the_round_goes_on_until_told_to_stop() {
 
 #[tokio::test]
 async fn switched_off_it_ends_at_once() {
-    let metrics = Metrics::register(&prometheus::Registry::new()).expect("fresh names");
+    let metrics = Metrics::new(&crate::metrics::Metrics::default());
     let (_stop, stopped) = watch::channel(false);
     let config = Config { enabled: false, ..named() };
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    spawn(config, nowhere, tag::Key::new([5; 32]), metrics, Arc::default(), stopped).await;
+    run(config, nowhere, tag::Key::new([5; 32]), metrics, Arc::default(), stopped).await;
 }

@@ -2,10 +2,9 @@
 
 use super::*;
 use crate::canary::alarm::BURST;
-use prometheus::{Registry, TextEncoder};
 
 struct Board {
-    registry: Registry,
+    registry: crate::metrics::Metrics,
     metrics: Metrics,
     board: Scoreboard,
     now: Instant,
@@ -13,8 +12,8 @@ struct Board {
 
 impl Board {
     fn new() -> Self {
-        let registry = Registry::new();
-        let metrics = Metrics::register(&registry).expect("fresh names");
+        let registry = crate::metrics::Metrics::default();
+        let metrics = Metrics::new(&registry);
         Self { board: Scoreboard::new(metrics.clone()), metrics, registry, now: crate::clock::now() }
     }
 
@@ -36,7 +35,7 @@ impl Board {
     }
 
     fn text(&self) -> String {
-        TextEncoder::new().encode_to_string(&self.registry.gather()).expect("text")
+        String::from_utf8(self.registry.text().expect("text")).expect("UTF-8")
     }
 
     fn assert_line(&self, line: &str) {
