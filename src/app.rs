@@ -26,6 +26,7 @@ use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server::{self, Server};
 use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::fetch::Source;
 use crate::upstream::http::{Http, Timers};
 use crate::upstream::Upstream;
 use chat_model::Fetching;
@@ -82,6 +83,8 @@ struct Built {
     recorder: Recorder,
     writer: Writer,
     embedded: Option<Embedded>,
+    /// The chat model still to be fetched.
+    wanted: Option<Source>,
     accounts: Accounts,
     parts: Parts,
     tag_key: tag::Key,
@@ -130,8 +133,10 @@ impl App {
             stopped: side_stopped,
         };
         let side = std::thread::Builder::new().name("serin-side".into()).spawn(|| side.run()).map_err(internal)?;
-        let fetching = built.embedded.map(|embedded| Fetching::start(embedded, &config.fallback));
         tracing::info!(%traffic, %admin, "listening");
+        let fetching = built.embedded.zip(built.wanted).map(|(embedded, source)| {
+            Fetching::start(embedded, &config.fallback, source)
+        });
         Ok(Self {
             traffic,
             admin,
@@ -178,6 +183,10 @@ impl Built {
         let upstreams = upstreams(config, &metrics)?;
         let routes = Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))?;
         let embedded = engine(config, &metrics)?;
+        let wanted = match &embedded {
+            Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
+            None => None,
+        };
         let (recorder, writer) = writer::start(&config.record, Ledger::new(&metrics)).map_err(|error| {
             Fault::new(code::IO, format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()))
         })?;
@@ -204,6 +213,7 @@ impl Built {
             recorder,
             writer,
             embedded,
+            wanted,
             accounts,
             parts,
             tag_key,

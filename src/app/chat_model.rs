@@ -15,39 +15,42 @@ use crate::upstream::fetch::{self, Source};
 /// A fetch in progress.
 pub struct Fetching {
     cancel: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 impl Fetching {
-    /// Starts getting the configured model. A path is opened at once, because a mistake in it is a mistake in the
-    /// configuration; everything else may take its time.
-    pub fn start(embedded: Embedded, config: &Config) -> Result<Self, Fault> {
+    /// Starts getting a model that must be fetched; one from a path is in the engine already.
+    pub fn start(embedded: Embedded, config: &Config, source: Source) -> Result<Self, Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
-        if config.model.is_empty() {
-            return Ok(Self { cancel, thread: None });
-        }
-        let at = |error: String| format!("[fallback] model = {:?}: {error}", config.model);
-        let source = Source::parse(&config.model).map_err(|error| Fault::new(code::CONFIG, at(error)))?;
-        if let Source::Path(_) = &source {
-            let opened = open(&source, &config.sha256, &cancel).map_err(|e| Fault::new(code::UNREADABLE, at(e)))?;
-            put(&embedded, opened);
-            return Ok(Self { cancel, thread: None });
-        }
         embedded.set_chat(Chat::Coming("starting".into()));
         let (cancelled, sha256, name) = (cancel.clone(), config.sha256.clone(), config.model.clone());
         let run = move || bring(&embedded, &source, &sha256, &name, &cancelled);
         let thread = std::thread::Builder::new().name("serin-model".into()).spawn(run);
         let thread = thread.map_err(|error| Fault::new(code::INTERNAL, format!("cannot start: {error}")))?;
-        Ok(Self { cancel, thread: Some(thread) })
+        Ok(Self { cancel, thread })
     }
 
     /// Ends the fetch, if it still runs.
     pub fn stop(self) {
         self.cancel.store(true, Relaxed);
-        if let Some(thread) = self.thread {
-            let _ = thread.join();
-        }
+        let _ = self.thread.join();
     }
+}
+
+/// Reads which model is wanted. One from a path is opened at once, because a mistake in it is a mistake in the
+/// configuration; what must be fetched is returned and may take its time.
+pub fn prepare(embedded: &Embedded, config: &Config) -> Result<Option<Source>, Fault> {
+    if config.model.is_empty() {
+        return Ok(None);
+    }
+    let at = |error: String| format!("[fallback] model = {:?}: {error}", config.model);
+    let source = Source::parse(&config.model).map_err(|error| Fault::new(code::CONFIG, at(error)))?;
+    if let Source::Path(_) = &source {
+        let opened = open(&source, &config.sha256).map_err(|error| Fault::new(code::UNREADABLE, at(error)))?;
+        put(embedded, opened);
+        return Ok(None);
+    }
+    Ok(Some(source))
 }
 
 fn bring(embedded: &Embedded, source: &Source, sha256: &str, name: &str, cancel: &AtomicBool) {
@@ -76,8 +79,8 @@ fn bring(embedded: &Embedded, source: &Source, sha256: &str, name: &str, cancel:
     }
 }
 
-fn open(source: &Source, sha256: &str, cancel: &AtomicBool) -> Result<Model, String> {
-    let file = fetch::fetch(source, sha256, Path::new(""), cancel, &mut |_, _| ())?;
+fn open(source: &Source, sha256: &str) -> Result<Model, String> {
+    let file = fetch::fetch(source, sha256, Path::new(""), &AtomicBool::new(false), &mut |_, _| ())?;
     Model::open(&file).map_err(|error| error.to_string())
 }
 

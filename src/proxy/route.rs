@@ -58,7 +58,8 @@ impl Routes {
             table.push((route.path_prefix.clone(), found.clone()));
         }
         if let (true, Some(first)) = (routes.is_empty(), upstreams.first()) {
-            table.push(("/".to_owned(), first.clone()));
+            // The empty prefix covers `OPTIONS *` too, whose target is no path.
+            table.push((String::new(), first.clone()));
         }
         table.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Ok(Self { table })

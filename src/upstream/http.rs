@@ -234,6 +234,8 @@ pub struct Driven {
     shared: Arc<Shared>,
     ended: bool,
     begun: bool,
+    /// Data went out since hyper last had a chance to flush.
+    unflushed: bool,
     /// Held back while data that arrived before it goes out first.
     next: Option<Result<Frame<Bytes>, Failure>>,
     edges: Vec<u32>,
@@ -249,6 +251,7 @@ impl Driven {
             shared,
             ended: false,
             begun: false,
+            unflushed: false,
             next: None,
             edges: Vec::new(),
             latest: clock::now(),
@@ -380,17 +383,28 @@ impl http_body::Body for Driven {
         if this.next.is_none() && !this.ended {
             if let Some(frame) = this.gather(cx).frame() {
                 this.begun = true;
+                this.unflushed = true;
                 this.latest = clock::now();
                 return Poll::Ready(Some(Ok(frame)));
             }
         }
         match this.next.take() {
+            // hyper's server drops what it has not yet flushed when a body fails. Giving it one turn to flush lets the
+            // client have every byte that came before the failure.
+            Some(failure @ Err(_)) if std::mem::take(&mut this.unflushed) => {
+                this.next = Some(failure);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
             Some(next) => {
                 this.edges.clear();
                 Poll::Ready(Some(next))
             }
             None if this.ended => Poll::Ready(None),
-            None => this.wait(cx),
+            None => {
+                this.unflushed = false;
+                this.wait(cx)
+            }
         }
     }
 

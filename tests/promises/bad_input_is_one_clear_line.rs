@@ -86,7 +86,7 @@ fn a_second_serin_on_one_journal_is_refused_and_harms_nothing() {
     let dir = serin.dir.path().to_owned();
     let (code, line) = serve(&dir, "");
     assert_eq!(code, 74, "{line}");
-    assert!(line.contains("[record] dir") && line.contains("lock"), "{line}");
+    assert!(line.contains("[record] dir") && line.contains("in use by another process"), "{line}");
     wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", b"{\"messages\":[]}"));
     serin.stop();
     let listed = program::run(&dir, &["sessions", "list", "--json"]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::upstream::{Upstream, whole};
+use crate::support::upstream::Upstream;
 use crate::support::{Serin, wire};
 
 const MARK: &str = "planted-credential-7315";
