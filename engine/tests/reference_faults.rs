@@ -53,6 +53,9 @@ impl Bench {
     }
 }
 
+/// Damage to the caches.
+type Fault = fn(&mut Sequence);
+
 fn limit() -> TopK {
     TopK::Limit(NonZeroUsize::new(K).unwrap())
 }
@@ -104,7 +107,7 @@ fn without_a_fault_the_needle_is_found_by_selection_and_without() {
 #[test]
 fn index_faults_show_beyond_k_only_and_only_with_selection() {
     let bench = Bench::new();
-    let faults: [(&str, fn(&mut Sequence)); 3] = [
+    let faults: [(&str, Fault); 3] = [
         ("hadamard on keys only", turn_keys_only),
         ("random selection", random_keys),
         ("index history lost", forget_index_history),
