@@ -102,29 +102,6 @@ impl Decoder {
         Ok(self.logits(&hidden, rows))
     }
 
-    /// Appends `tokens` in passes of `chunk` and returns the logits after the last; `after` is told the number of
-    /// tokens done after each pass and may end the work early, which gives no logits.
-    pub fn prefill(
-        &self,
-        tokens: &[u32],
-        sequence: &mut Sequence,
-        top_k: TopK,
-        chunk: usize,
-        mut after: impl FnMut(usize) -> bool,
-    ) -> Result<Option<Vec<f32>>, Error> {
-        let mut logits = Vec::new();
-        let mut done = 0;
-        for part in tokens.chunks(chunk.max(1)) {
-            done += part.len();
-            let wanted = if done == tokens.len() { Wanted::Last } else { Wanted::None };
-            logits = self.forward(part, sequence, top_k, wanted)?;
-            if !after(done) {
-                return Ok(None);
-            }
-        }
-        Ok(Some(logits))
-    }
-
     fn embed(&self, tokens: &[u32]) -> Result<Vec<f32>, Error> {
         let mut hidden = vec![0.0; tokens.len() * self.arch.hidden];
         for (&token, row) in tokens.iter().zip(hidden.chunks_exact_mut(self.arch.hidden)) {

@@ -167,6 +167,7 @@ impl Engine {
     pub fn add(&self, model: Model) {
         let mut state = self.shared.lock();
         state.models.retain(|old| old.name() != model.name());
+        state.idle.iter_mut().for_each(|slot| slot.forget(model.name()));
         state.models.push(Arc::new(model));
     }
 

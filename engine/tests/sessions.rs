@@ -191,6 +191,33 @@ fn dropping_the_engine_ends_running_and_waiting_requests() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn the_engine_stands_back_behind_other_threads() {
+    let engine = engine(1, 1);
+    let nice = || rustix::process::getpriority_process(None).unwrap();
+    let ours = nice();
+    let (send, receive) = mpsc::channel();
+    let sink = move |_| {
+        send.send(nice()).ok();
+        ControlFlow::Break(())
+    };
+    engine.generate(text(PLANTED), Box::new(sink)).unwrap();
+    assert_eq!(receive.recv().unwrap(), (ours + 10).min(19));
+    assert_eq!(nice(), ours);
+}
+
+#[test]
+fn a_replaced_model_takes_its_caches_along() {
+    let engine = engine(1, 1);
+    run(&engine, text(PLANTED));
+    engine.add(Model::reference().unwrap());
+    assert_eq!(engine.models().len(), 1);
+    let events = run(&engine, text(PLANTED));
+    assert!(matches!(events[0], Event::Started { cached_tokens: 0, .. }), "{:?}", events[0]);
+    assert_eq!(answer(&events), " amber-river-4821-k");
+}
+
+#[test]
 fn bad_requests_name_their_fault() {
     let engine = engine(1, 1);
     let refuse =

@@ -33,6 +33,15 @@ pub struct Chat {
     pub tools: Option<Value>,
 }
 
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model")
+            .field("name", &self.name)
+            .field("arch", &self.decoder.arch)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Model {
     /// Opens a `.gguf` file, or a folder in the Hugging Face layout (`config.json`, `model.safetensors`,
     /// `tokenizer.json`). The model is named after the file or folder, without the ending.

@@ -33,6 +33,11 @@ impl Slot {
         }
     }
 
+    /// Drops what was computed with a model of that name.
+    pub fn forget(&mut self, name: &str) {
+        self.held = self.held.take().filter(|held| held.model.name() != name);
+    }
+
     /// Puts a sequence back for later requests.
     pub fn keep(&mut self, held: Held) {
         self.held = Some(held);

@@ -84,7 +84,7 @@ pub struct IndexerArch {
 }
 
 #[derive(Deserialize)]
-struct Common {
+struct Outline {
     model_type: String,
     hidden_size: usize,
     vocab_size: usize,
@@ -127,9 +127,9 @@ impl Arch {
     pub fn from_config(text: &str) -> Result<Arch, Error> {
         let bad = |e: serde_json::Error| Error::malformed("config.json", e.to_string());
         let value: Value = serde_json::from_str(text).map_err(bad)?;
-        let common: Common = serde_json::from_value(value.clone()).map_err(bad)?;
-        let layers = match common.model_type.as_str() {
-            "llama" => llama_layers(&common, &serde_json::from_value(value).map_err(bad)?)?,
+        let outline: Outline = serde_json::from_value(value.clone()).map_err(bad)?;
+        let layers = match outline.model_type.as_str() {
+            "llama" => llama_layers(&outline, &serde_json::from_value(value).map_err(bad)?)?,
             "serin" => serde_json::from_value(value["layers"].clone()).map_err(bad)?,
             other => {
                 return Err(Error::Unsupported(format!(
@@ -138,15 +138,15 @@ impl Arch {
             }
         };
         let arch = Arch {
-            name: common.model_type,
-            hidden: common.hidden_size,
-            vocab: common.vocab_size,
-            context: common.max_position_embeddings,
-            eps: common.rms_norm_eps,
-            tied: common.tie_word_embeddings,
+            name: outline.model_type,
+            hidden: outline.hidden_size,
+            vocab: outline.vocab_size,
+            context: outline.max_position_embeddings,
+            eps: outline.rms_norm_eps,
+            tied: outline.tie_word_embeddings,
             layers,
-            stop: token_ids(&common.eos_token_id)?,
-            last: token_ids(&common.last_token_id)?,
+            stop: token_ids(&outline.eos_token_id)?,
+            last: token_ids(&outline.last_token_id)?,
         };
         arch.check()?;
         Ok(arch)
@@ -201,7 +201,7 @@ impl LayerArch {
     }
 }
 
-fn llama_layers(common: &Common, llama: &Llama) -> Result<Vec<LayerArch>, Error> {
+fn llama_layers(outline: &Outline, llama: &Llama) -> Result<Vec<LayerArch>, Error> {
     let unsupported = |what: &str| Err(Error::Unsupported(format!("{what} in config.json")));
     if llama.attention_bias || llama.mlp_bias {
         return unsupported("attention_bias or mlp_bias");
@@ -217,7 +217,7 @@ fn llama_layers(common: &Common, llama: &Llama) -> Result<Vec<LayerArch>, Error>
         return Err(Error::malformed("config.json", "too many layers or no attention heads"));
     }
     let theta = llama.rope_parameters.as_ref().map(|p| p.rope_theta).or(llama.rope_theta).unwrap_or(10_000.0);
-    let dim = llama.head_dim.unwrap_or(common.hidden_size / llama.num_attention_heads);
+    let dim = llama.head_dim.unwrap_or(outline.hidden_size / llama.num_attention_heads);
     let layer = LayerArch {
         heads: llama.num_attention_heads,
         kv_heads: llama.num_key_value_heads.unwrap_or(llama.num_attention_heads),

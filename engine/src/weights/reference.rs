@@ -13,6 +13,17 @@
 //!   each position, and a quarter of the one before that. Its ranks grow with the haystack.
 //!
 //! Nothing here looks at text: the model is two matrices of random codes and a pattern of identities.
+//!
+//! Rank law, measured by bisecting `index_topk` (the smallest that recalls) in sentences where " is" is 9 % of the
+//! tokens; a share is the rank divided by the number of tokens " is" in the prompt:
+//!
+//! | tag | 4,000 tokens | 8,000 | 16,000 |
+//! |---|---|---|---|
+//! | K4 | 274 of 355 (.77) | 555 of 723 (.77) | 1,110 of 1,446 (.77) |
+//! | S3 | 328 of 374 (.88) | 643 of 739 (.87) | 1,267 of 1,475 (.86) |
+//!
+//! So a prompt of n tokens breaks at `index_topk` = share x density x n, and the share depends on the tag's last digit
+//! and on which words stand before " is".
 
 use std::collections::BTreeMap;
 
