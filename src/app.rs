@@ -187,11 +187,11 @@ impl Built {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
             None => None,
         };
-        let (recorder, writer) = writer::start(&config.record, Ledger::new(&metrics)).map_err(|error| {
-            Fault::new(code::IO, format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()))
-        })?;
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
+        let (recorder, writer) = writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
+            Fault::new(code::IO, format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()))
+        })?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, &names);
         about(&metrics, config);
         let tag_key = tag_key()?;

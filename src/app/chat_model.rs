@@ -22,7 +22,6 @@ impl Fetching {
     /// Starts getting a model that must be fetched; one from a path is in the engine already.
     pub fn start(embedded: Embedded, config: &Config, source: Source) -> Result<Self, Fault> {
         let cancel = Arc::new(AtomicBool::new(false));
-        embedded.set_chat(Chat::Coming("starting".into()));
         let (cancelled, sha256, name) = (cancel.clone(), config.sha256.clone(), config.model.clone());
         let run = move || bring(&embedded, &source, &sha256, &name, &cancelled);
         let thread = std::thread::Builder::new().name("serin-model".into()).spawn(run);
@@ -50,6 +49,8 @@ pub fn prepare(embedded: &Embedded, config: &Config) -> Result<Option<Source>, F
         put(embedded, opened);
         return Ok(None);
     }
+    // Before anything listens: nobody is to be answered by the stand-in only because the fetch has not begun.
+    embedded.set_chat(Chat::Coming("starting".into()));
     Ok(Some(source))
 }
 

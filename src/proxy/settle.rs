@@ -168,9 +168,9 @@ impl Drop for Permit {
     }
 }
 
-const ENDS: [End; 9] = [
+/// Ends the path can see; an error inside a stream is found by whoever reads it, off the path.
+const ENDS: [End; 8] = [
     End::Complete,
-    End::StreamError,
     End::ClientCancelled,
     End::UpstreamCut,
     End::UpstreamRefused,

@@ -40,6 +40,7 @@ pub struct Ledger(Arc<Columns>);
 
 struct Columns {
     turns: IntCounterVec,
+    stream_errors: IntCounterVec,
     bytes: IntCounter,
     gaps: IntCounter,
     queue_bytes: IntGauge,
@@ -49,7 +50,8 @@ struct Columns {
 }
 
 impl Ledger {
-    pub fn new(metrics: &Metrics) -> Self {
+    /// `upstreams` are the names whose series begin at 0.
+    pub fn new(metrics: &Metrics, upstreams: &[&str]) -> Self {
         let turns = metrics.counters(
             "serin_recorder_turns_total",
             "Exchanges by what was recorded of them; their sum is every exchange that has ended.",
@@ -64,8 +66,17 @@ impl Ledger {
             "Age of the oldest record not yet on disk at the last commit.",
             &[],
         );
+        let stream_errors = metrics.counters(
+            "serin_recorder_stream_errors_total",
+            "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
+            &["upstream"],
+        );
+        for upstream in upstreams {
+            stream_errors.with_label_values(&[upstream]);
+        }
         Self(Arc::new(Columns {
             turns,
+            stream_errors,
             bytes: metrics.counter("serin_recorder_bytes_total", "Bytes of exchanges written to the journal, before compression."),
             gaps: metrics.counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
             queue_bytes: metrics.gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
@@ -119,6 +130,11 @@ impl Ledger {
             .collect()
     }
 
+    /// An answer failed inside its stream, as only its content tells.
+    pub fn stream_error(&self, upstream: &str) {
+        self.0.stream_errors.with_label_values(&[upstream]).inc();
+    }
+
     pub fn wrote(&self, bytes: u64) {
         self.0.bytes.inc_by(bytes);
     }
@@ -138,7 +154,7 @@ mod tests {
 
     #[test]
     fn losses_become_gaps_once() {
-        let ledger = Ledger::new(&Metrics::default());
+        let ledger = Ledger::new(&Metrics::default(), &[]);
         ledger.dropped(Dropped::IoError);
         ledger.dropped(Dropped::IoError);
         let gaps = ledger.take_gaps();

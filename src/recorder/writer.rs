@@ -13,7 +13,7 @@ use super::{Config, Offered, Recorder};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation::{self, Conversations};
-use crate::journal::record::{Capture, Exchange, Level, Origin};
+use crate::journal::record::{Capture, End, Exchange, Level, Origin};
 
 /// A group is committed when it is this old or this large, whichever comes first.
 const COMMIT_AGE: Duration = Duration::from_millis(50);
@@ -72,8 +72,8 @@ impl Writer {
     }
 }
 
-/// Adds what takes time to find out, and so is not found out on the path.
-fn complete(exchange: &mut Exchange) {
+/// Adds what takes time to find out, and so is not found out on the path; says whether the answer failed inside its stream.
+fn complete(exchange: &mut Exchange) -> bool {
     let hash = |body: &[u8]| Bytes::copy_from_slice(blake3::hash(body).as_bytes());
     if exchange.request_capture() == Capture::Whole {
         exchange.request_body_hash = hash(&exchange.request_body);
@@ -82,8 +82,10 @@ fn complete(exchange: &mut Exchange) {
         exchange.response_body_hash = hash(&exchange.response_body);
     }
     let assembled = assemble(exchange);
+    let failed_inside = assembled.end == End::StreamError && exchange.end() != End::StreamError;
     exchange.set_end(assembled.end);
     exchange.model = assembled.asked_model;
+    failed_inside
 }
 
 struct Loop {
@@ -120,7 +122,9 @@ impl Loop {
     }
 
     fn take(&mut self, Offered { mut exchange, leases }: Offered) {
-        complete(&mut exchange);
+        if complete(&mut exchange) && exchange.origin() == Origin::Client {
+            self.ledger.stream_error(&exchange.upstream);
+        }
         let level = exchange.record_level();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
         let journal = match exchange.origin() {

@@ -106,15 +106,15 @@ fn a_busy_engine_refuses_instead_of_piling_up() {
     let long = json!({"model": "serin-reference", "messages": [
         {"role": "user", "content": "the lamp is by the window and the road is wet ".repeat(9_000)}]});
     let request = wire::post("/v1/chat/completions", "", long.to_string().as_bytes());
-    let mut held = Vec::new();
-    for wanted in 1..=2 {
+    let hold = || {
         let mut client = wire::connect(serin.traffic());
         client.write_all(&request).unwrap();
-        held.push(client);
-        eventually("it is in the engine", || {
-            (serin.metric("serin_engine_queue_depth") == Some(f64::from(wanted))).then_some(())
-        });
-    }
+        client
+    };
+    let _working = hold();
+    serin.reaches("serin_engine_tokens_total{kind=\"prompt\"}", 1.0);
+    let _waiting = hold();
+    eventually("the second one waits", || (serin.metric("serin_engine_queue_depth") == Some(2.0)).then_some(()));
     let refused = wire::chat(serin.traffic(), &recall("serin-reference"));
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{}", refused.text());
     assert_eq!(refused.json()["error"]["code"], "engine_busy");

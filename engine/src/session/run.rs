@@ -93,8 +93,9 @@ fn serve(shared: &Shared, job: &mut Job) -> Result<(), Halt> {
     // Whatever is in the cache was computed whole and is worth keeping, even where the client is gone.
     held.tokens.truncate(held.sequence.len());
     lease.slot.keep(held);
+    // The slot is back before the end is told: who hears it and asks on at once finds the cache.
     drop(lease);
-    end
+    Ok(work.send(end?)?)
 }
 
 fn tokens(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, Error> {
@@ -119,7 +120,8 @@ impl Work<'_> {
         }
     }
 
-    fn run(&mut self, held: &mut Held, prompt: &[u32]) -> Result<(), Halt> {
+    /// Computes and streams the answer; returns the event that tells of its end.
+    fn run(&mut self, held: &mut Held, prompt: &[u32]) -> Result<Event, Halt> {
         let Some(mut logits) = self.prefill(held, prompt)? else { return Err(Halt::Gone) };
         let request = self.request;
         let arch = &held.model.decoder.arch;
@@ -150,8 +152,7 @@ impl Work<'_> {
         if !rest.is_empty() {
             self.send(Event::Text(rest))?;
         }
-        self.send(Event::Finished { reason, completion_tokens: count })?;
-        Ok(())
+        Ok(Event::Finished { reason, completion_tokens: count })
     }
 
     /// Computes what the cache lacks of the prompt; `None` where nobody listens any more.
