@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::simd;
+use super::simd::{self, Rows};
 use crate::backend::Attend;
 use crate::error::Error;
 use crate::kv::KvCache;
@@ -53,35 +53,18 @@ fn one_head(
     out: &mut [f32],
 ) -> f32 {
     let shape = cache.shape;
-    let row = |slot: i64, dim: usize| (slot as usize * shape.groups + group) * dim;
+    let rows = |store, width| Rows { store, groups: shape.groups, group, width };
     scores.clear();
-    let mut max = LOWEST;
-    for &slot in slots {
-        if slot == -1 {
-            scores.push(f32::NEG_INFINITY);
-            continue;
-        }
-        let start = row(slot, shape.key_dim);
-        let score = simd::dot(query, &cache.keys[start..start + shape.key_dim]) * scale;
-        max = max.max(score);
-        scores.push(score);
-    }
+    scores.resize(slots.len(), 0.0);
+    simd::scores(query, rows(&cache.keys, shape.key_dim), slots, scale, scores);
+    let max = scores.iter().copied().fold(LOWEST, f32::max);
     // The sink may exceed every key; the common factor exp(max) cancels, so the larger of the two is taken out.
     let top = sink.map_or(max, |sink| max.max(sink));
+    let keys = if top == max { None } else { Some(simd::exp_sum(&mut scores.clone(), max)) };
+    let mut total = simd::exp_sum(scores, top);
+    let keys = keys.unwrap_or(total);
     out.fill(0.0);
-    let (mut keys, mut total) = (0.0f32, 0.0f32);
-    for (&slot, &score) in slots.iter().zip(scores.iter()) {
-        if slot == -1 {
-            continue;
-        }
-        let weight = (score - top).exp();
-        keys += if top == max { weight } else { (score - max).exp() };
-        total += weight;
-        if weight > 0.0 {
-            let start = row(slot, shape.value_dim);
-            simd::axpy(weight, &cache.values[start..start + shape.value_dim], out);
-        }
-    }
+    simd::mix(scores, rows(&cache.values, shape.value_dim), slots, out);
     if keys == 0.0 {
         return f32::NEG_INFINITY;
     }

@@ -1,11 +1,28 @@
 //! Inner loops, written so that the compiler vectorises them, once for the baseline and once for AVX2 with FMA
-//! (chosen at run time), and the one call into `gemm`.
+//! (chosen at run time), and the one call into `gemm`. The loops over many rows are dispatched once, not per row.
 //!
 //! Each loop keeps eight partial sums; the two builds differ only by fused rounding.
 
 use crate::weights::dequant::{BLOCK, Q4_1_BYTES, Q8_0_BYTES, half_at};
 
 const LANES: usize = 8;
+
+/// Rows of one head group inside a cache: row `slot` begins at `(slot groups + group) width`.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    pub store: &'a [f32],
+    pub groups: usize,
+    pub group: usize,
+    pub width: usize,
+}
+
+impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn row(&self, slot: i64) -> &'a [f32] {
+        let start = (slot as usize * self.groups + self.group) * self.width;
+        &self.store[start..start + self.width]
+    }
+}
 
 /// Defines `pub fn $name` over the generic body `$body`, with an AVX2 build picked where the processor has it.
 macro_rules! dispatched {
@@ -35,8 +52,17 @@ dispatched!(
     dot, dot_avx2, dot_body, (a: &[f32], b: &[f32]) -> f32
 );
 dispatched!(
-    /// `y += a x`.
-    axpy, axpy_avx2, axpy_body, (a: f32, x: &[f32], y: &mut [f32])
+    /// `out[i] = scale query . rows[slots[i]]`, -inf where the slot is -1.
+    scores, scores_avx2, scores_body, (query: &[f32], rows: Rows<'_>, slots: &[i64], scale: f32, out: &mut [f32])
+);
+dispatched!(
+    /// `out += sum over i of weights[i] rows[slots[i]]`, in that order; a weight of 0 leaves its row unread.
+    mix, mix_avx2, mix_body, (weights: &[f32], rows: Rows<'_>, slots: &[i64], out: &mut [f32])
+);
+dispatched!(
+    /// Replaces each x by `exp(x - top)` and returns the sum. For x at most `top`; relative error below 3e-7, and 0
+    /// where the result would be below 2^-126.
+    exp_sum, exp_sum_avx2, exp_sum_body, (x: &mut [f32], top: f32) -> f32
 );
 dispatched!(
     /// Inner product of stored little-endian f32 with `x`.
@@ -78,9 +104,78 @@ fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
 }
 
 #[inline(always)]
-fn axpy_body<const FMA: bool>(a: f32, x: &[f32], y: &mut [f32]) {
-    for (x, y) in x.iter().zip(y) {
-        *y = fused::<FMA>(a, *x, *y);
+fn scores_body<const FMA: bool>(query: &[f32], rows: Rows<'_>, slots: &[i64], scale: f32, out: &mut [f32]) {
+    for (&slot, out) in slots.iter().zip(out) {
+        *out = if slot == -1 { f32::NEG_INFINITY } else { scale * dot_body::<FMA>(query, rows.row(slot)) };
+    }
+}
+
+#[inline(always)]
+fn mix_body<const FMA: bool>(weights: &[f32], rows: Rows<'_>, slots: &[i64], out: &mut [f32]) {
+    let mut waiting: [(f32, &[f32]); 4] = [(0.0, &[]); 4];
+    let mut count = 0;
+    for (&weight, &slot) in weights.iter().zip(slots) {
+        if weight == 0.0 {
+            continue;
+        }
+        waiting[count] = (weight, rows.row(slot));
+        count += 1;
+        if count == waiting.len() {
+            let [(a, x), (b, y), (c, z), (d, w)] = waiting;
+            for ((((out, x), y), z), w) in out.iter_mut().zip(x).zip(y).zip(z).zip(w) {
+                let first = fused::<FMA>(b, *y, fused::<FMA>(a, *x, *out));
+                *out = fused::<FMA>(d, *w, fused::<FMA>(c, *z, first));
+            }
+            count = 0;
+        }
+    }
+    for (weight, row) in &waiting[..count] {
+        for (out, x) in out.iter_mut().zip(*row) {
+            *out = fused::<FMA>(*weight, *x, *out);
+        }
+    }
+}
+
+#[inline(always)]
+fn exp_sum_body<const FMA: bool>(x: &mut [f32], top: f32) -> f32 {
+    let mut acc = [0.0; LANES];
+    let mut chunks = x.chunks_exact_mut(LANES);
+    for x in &mut chunks {
+        for i in 0..LANES {
+            x[i] = exp::<FMA>(x[i] - top);
+            acc[i] += x[i];
+        }
+    }
+    let mut sum: f32 = acc.iter().sum();
+    for x in chunks.into_remainder() {
+        *x = exp::<FMA>(*x - top);
+        sum += *x;
+    }
+    sum
+}
+
+/// exp for arguments up to about 0: 2^n times a polynomial in the rest, |rest| at most ln(2) / 2 (Taylor to degree 7).
+#[inline(always)]
+fn exp<const FMA: bool>(x: f32) -> f32 {
+    /// 1.5 * 2^23: adding it rounds to a whole number that then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    let clamped = x.max(-87.3);
+    let shifted = fused::<FMA>(clamped, std::f32::consts::LOG2_E, ROUND);
+    let whole = shifted - ROUND;
+    let rest = fused::<FMA>(-whole, LN2_LOW, fused::<FMA>(-whole, LN2_HIGH, clamped));
+    let mut sum = 1.0 / 5040.0;
+    for factor in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        sum = fused::<FMA>(sum, rest, factor);
+    }
+    let power = f32::from_bits(shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127) << 23);
+    if x < -87.3 {
+        0.0
+    } else if x.is_nan() {
+        x
+    } else {
+        sum * power
     }
 }
 
@@ -215,6 +310,44 @@ mod tests {
                 _ => dot_f32(&stored, &x),
             };
             assert!((f64::from(got) - exact).abs() <= 1e-6 * size, "{dtype:?}: {got} against {exact}");
+        }
+    }
+
+    #[test]
+    fn exp_is_accurate_from_0_down_to_nothing() {
+        for i in 0..200_000 {
+            let x = -(i as f32) * 5e-4;
+            let mut got = [x; 9];
+            let sum = exp_sum(&mut got, 0.0);
+            let exact = f64::from(x).exp();
+            let fine = |y: f32| (f64::from(y) - exact).abs() <= 3e-7 * exact || (x < -87.3 && y == 0.0);
+            assert!(fine(got[0]) && fine(got[8]), "exp({x}) = {} or {}", got[0], got[8]);
+            assert!((sum - 9.0 * got[0]).abs() <= 1e-5 * sum);
+        }
+        let mut special = [f32::NEG_INFINITY, f32::NAN, 0.0];
+        exp_sum(&mut special, 0.0);
+        assert!(special[0] == 0.0 && special[1].is_nan() && special[2] == 1.0);
+    }
+
+    #[test]
+    fn scores_and_mix_pass_over_unused_slots() {
+        let store = ramp(40);
+        let rows = Rows { store: &store, groups: 2, group: 1, width: 4 };
+        let slots = [4, -1, 0, 2, 2, 3, 1];
+        let mut got = [f32::NAN; 7];
+        scores(&[1.0, 0.0, 0.0, 2.0], rows, &slots, 0.5, &mut got);
+        let row = |slot: i64| &store[(slot as usize * 2 + 1) * 4..][..4];
+        for (&slot, &got) in slots.iter().zip(&got) {
+            let want = if slot == -1 { f32::NEG_INFINITY } else { 0.5 * (row(slot)[0] + 2.0 * row(slot)[3]) };
+            assert!(got == want || (got - want).abs() < 1e-6);
+        }
+        let mut out = [1.0; 4];
+        let weights = [0.5, 0.0, 0.25, 1.0, 1.0, 2.0, 3.0];
+        mix(&weights, rows, &slots, &mut out);
+        for (i, got) in out.iter().enumerate() {
+            let used = weights.iter().zip(slots).filter(|(w, _)| **w > 0.0);
+            let want: f32 = used.map(|(w, slot)| w * row(slot)[i]).sum::<f32>() + 1.0;
+            assert!((got - want).abs() < 1e-5);
         }
     }
 
