@@ -16,8 +16,8 @@ use super::driver::door::{Door, Limits};
 use super::driver::{Driver, Outcome, Pressure};
 use super::length::{Bucket, LengthLoop};
 use super::metrics::{Metrics, Skip};
-use super::plan::{Plan, Slot};
-use super::probe::{Probe, REFERENCE_MODEL, Recipe};
+use super::plan::Plan;
+use super::probe::{Probe, REFERENCE_MODEL, Recipe, Slot};
 use super::schedule::{Pace, Schedule};
 use super::scoreboard::{Report, Scoreboard};
 

@@ -3,7 +3,7 @@
 use crate::stats::Dice;
 
 use super::config::Config;
-use super::probe::{Kind, wordings};
+use super::probe::{Kind, Slot, wordings};
 
 /// The most extra words by which a prompt is longer than its nominal length. The jitter makes
 /// lengths fall on every residue of the block and page sizes inside an engine.
@@ -11,22 +11,6 @@ pub const MAX_JITTER: usize = 255;
 
 /// Stride through the wordings; has no factor in common with their number.
 const WORDING_STRIDE: usize = 5;
-
-/// What one probe should be like.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Slot {
-    pub kind: Kind,
-    /// Nominal prompt length in tokens.
-    pub length: u32,
-    /// Words beyond it.
-    pub jitter: usize,
-    pub temperature: f64,
-    pub stream: bool,
-    /// Index into the wordings of the kind.
-    pub wording: usize,
-    /// Seeds the filler and the place of the code.
-    pub seed: u64,
-}
 
 /// Rotates through lengths fastest, then temperatures, then streaming; wordings turn with every
 /// probe; jitter and seed are drawn.

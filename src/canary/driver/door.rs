@@ -55,7 +55,7 @@ impl Default for Limits {
             connect: Duration::from_secs(5),
             head: Duration::from_secs(300),
             idle: Duration::from_secs(120),
-            body: 8 << 20,
+            body: 4 << 20,
         }
     }
 }

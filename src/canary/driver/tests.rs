@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use super::door::Limits;
 use super::*;
 use crate::canary::config::Config;
-use crate::canary::plan::{Plan, Slot};
-use crate::canary::probe::Recipe;
+use crate::canary::plan::Plan;
+use crate::canary::probe::{Recipe, Slot};
 use crate::canary::scripted::{Asked, Scripted, code_in, completion, response, says};
 use crate::fidelity::secret::Minter;
 

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::canary::plan::Slot;
 use crate::fidelity::haystack::Haystack;
 use crate::fidelity::secret::Secret;
 use crate::stats::Dice;
 
-use super::{REFERENCE_MODEL, Recipe};
+use super::recipe::{REFERENCE_MODEL, Recipe, Slot};
 
 /// One way to give a code and ask for it. `{item}` and `{code}` are filled in.
 pub struct Wording {
