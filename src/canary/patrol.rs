@@ -117,7 +117,7 @@ impl Patrol {
         let api_key = api_key.as_deref();
         let Some(model) = self.model(&id, api_key).await else { return self.skip(Skip::NoModel) };
         let (slot, bursting) = self.next_slot();
-        let words = self.lengths.words_for(&model, slot.length, slot.length);
+        let words = self.lengths.words_for(&model, slot.length, slot.length + slot.jitter);
         let recipe = Recipe { id: &id, model: &model, minter: &self.minter, words };
         let probe = Probe::build(&slot, recipe);
         self.live.register(&probe.secret, &probe.id);

@@ -18,8 +18,8 @@ pub struct Slot {
     pub kind: Kind,
     /// Nominal prompt length in tokens.
     pub length: u32,
-    /// Words beyond it.
-    pub jitter: usize,
+    /// Tokens to aim beyond it.
+    pub jitter: u32,
     pub temperature: f64,
     pub stream: bool,
     /// Index into the wordings of the kind.
@@ -34,7 +34,7 @@ pub struct Recipe<'a> {
     pub id: &'a str,
     pub model: &'a str,
     pub minter: &'a Minter,
-    /// Words all messages should have together, the jitter apart.
+    /// Words all messages should have together.
     pub words: usize,
 }
 
