@@ -22,7 +22,8 @@ impl Round {
         let server = Scripted::start().await;
         let registry = prometheus::Registry::new();
         let metrics = Metrics::register(&registry).expect("fresh names");
-        let patrol = Patrol::new(
+        let patrol = Patrol::seeded(
+            11,
             config,
             server.address(),
             tag::Key::new([5; 32]),
@@ -103,6 +104,21 @@ async fn a_loss_is_confirmed_at_once_in_the_same_cell() {
     // The burst is over: the rotation goes on with the next length.
     round.steps(1, |_, asked| says(asked, "You have not told me.")).await;
     assert_eq!(round.patrol.scoreboard().state("embedded/m/turn_recall/4k"), State::Suspect);
+}
+
+#[tokio::test]
+async fn a_breached_cell_gets_every_other_probe_until_it_is_cleared() {
+    let mut round = Round::new(Config { lengths: vec![1024, 4096, 8192], ..named() }).await;
+    round.steps(5, |_, asked| says(asked, "You have not told me.")).await;
+    let stream = "embedded/m/turn_recall/1k";
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Breached);
+    // One probe in three of the rotation and all probes between: 29 clean ones take 44 steps.
+    let steps = round.steps(43, recalls).await;
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Recovering);
+    assert!(steps.iter().all(|step| matches!(step, Step::Probed { pace: Pace::Quick, .. })));
+    let last = round.steps(1, recalls).await;
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Quiet);
+    assert!(matches!(last[0], Step::Probed { pace: Pace::Steady, .. }));
 }
 
 #[tokio::test]
