@@ -70,12 +70,12 @@ fn bring(embedded: &Embedded, source: &Source, sha256: &str, name: &str, cancel:
         Ok(model) => put(embedded, model),
         Err(_) if cancel.load(Relaxed) => {}
         Err(error) => {
+            embedded.set_chat(Chat::Absent(error.clone()));
             tracing::warn!(
                 "the chat model {name:?} cannot be had: {error}. The built-in reference model answers instead; it \
                  completes recall probes and is no assistant. Set [fallback] model to a GGUF file, or to \"\" to \
                  silence this"
             );
-            embedded.set_chat(Chat::Absent(error));
         }
     }
 }

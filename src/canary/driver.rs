@@ -78,22 +78,19 @@ impl Driver {
     ) -> Outcome {
         let mut turn = Turn { room: max_tokens, further: Vec::new(), retried: false, hopped: false };
         let mut outcome = Outcome::nothing();
+        let mut stranger = None;
         loop {
             let body = probe.body(turn.room, &turn.further);
             let request = self.request(Method::POST, "/v1/chat/completions", &probe.id, api_key, body);
             let parsed = outcome.take(self.door.send(request).await);
             let mut found = judge(&parsed.delivery, &probe.expectation(), live);
             outcome.cause = cause(&parsed.delivery);
+            // A mix-up in any exchange stays one, however the next exchange ends.
+            stranger = stranger.or(found.stranger.take());
             if turn.goes_on(&found, &parsed) {
                 continue;
             }
-            if found.base == Verdict::ToolDetour {
-                // Sent on to the conversation it was asked about, it still reaches for a tool.
-                let lost = Verdict::LostWrong;
-                let crossed = found.verdict == Verdict::Crosstalk;
-                (found.base, found.verdict) = (lost, if crossed { Verdict::Crosstalk } else { lost });
-            }
-            outcome.judgement = found;
+            outcome.judgement = concluded(found, stranger);
             return outcome;
         }
     }
@@ -190,6 +187,14 @@ impl Outcome {
         }
         parsed
     }
+}
+
+/// The last judgement of a probe: a tool call after the hop is a loss (sent back to the conversation,
+/// the model still looks elsewhere), and crosstalk found on the way overrides.
+fn concluded(found: Judgement, stranger: Option<String>) -> Judgement {
+    let base = if found.base == Verdict::ToolDetour { Verdict::LostWrong } else { found.base };
+    let verdict = if stranger.is_some() { Verdict::Crosstalk } else { base };
+    Judgement { verdict, base, stranger, ..found }
 }
 
 /// The messages that answer tool calls with nothing, so that only the conversation is left.

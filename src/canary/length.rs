@@ -5,7 +5,13 @@ use std::collections::HashMap;
 /// Weight of the newest measurement in the average.
 const NEWEST: f64 = 0.5;
 /// Tokens per word of plain English, before anything has been measured.
-const FIRST_GUESS: f64 = 1.3;
+const FIRST_GUESS: f64 = 1.4;
+/// Tokens taken to be spent on the template and the tool. Where it is wrong, the rates of the
+/// single lengths make up for it.
+const OVERHEAD: u32 = 100;
+/// Bounds of a rate: below, a prompt was cut or cannot have been counted; above, not even single
+/// bytes are so many. A report beyond them must not bend later prompts.
+const RATES: std::ops::RangeInclusive<f64> = 0.5..=8.0;
 /// The most (model, length) pairs remembered.
 const MAX_PAIRS: usize = 256;
 
@@ -13,7 +19,7 @@ const MAX_PAIRS: usize = 256;
 ///
 /// A prompt falls into the class whose nominal length is nearest on a logarithmic scale, so the
 /// class `1k` holds 1 to 1,448 tokens, `2k` 1,449 to 2,508 and so on. A probe aims at a nominal
-/// length plus up to 255 words, and with these edges it stays in its class.
+/// length plus up to 255 tokens, and with these edges it stays in its class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bucket(usize);
 
@@ -47,7 +53,7 @@ impl Bucket {
 
 /// Learns how many tokens a word costs, per model and nominal length.
 ///
-/// What a template adds to a prompt is spread over its words, which is why lengths are learnt apart.
+/// What a template adds beyond the guess is spread over the words, so lengths are learnt apart.
 #[derive(Debug, Default)]
 pub struct LengthLoop {
     rates: HashMap<(String, u32), f64>,
@@ -58,7 +64,7 @@ impl LengthLoop {
     /// Words, fixed ones included, that should come to `tokens` at the nominal length `length`.
     pub fn words_for(&self, model: &str, length: u32, tokens: u32) -> usize {
         let known = self.rates.get(&(model.to_owned(), length)).or_else(|| self.latest.get(model));
-        (f64::from(tokens) / known.copied().unwrap_or(FIRST_GUESS)).round() as usize
+        (f64::from(tokens.saturating_sub(OVERHEAD)) / known.copied().unwrap_or(FIRST_GUESS)).round() as usize
     }
 
     /// Takes what a model reported for a prompt of `words` at the nominal length `length`.
@@ -66,8 +72,8 @@ impl LengthLoop {
         if words == 0 || tokens == 0 {
             return;
         }
-        // A report beyond these bounds is no count of these words; it must not bend later prompts.
-        let measured = (f64::from(tokens) / words as f64).clamp(0.2, 20.0);
+        let measured = f64::from(tokens.saturating_sub(OVERHEAD)) / words as f64;
+        let measured = measured.clamp(*RATES.start(), *RATES.end());
         let key = (model.to_owned(), length);
         if self.rates.len() >= MAX_PAIRS && !self.rates.contains_key(&key) {
             self.rates.clear();
@@ -112,7 +118,7 @@ mod tests {
     fn nominal_lengths_with_jitter_stay_in_their_class() {
         for (nominal, name) in NOMINAL {
             for extra in [0, 128, 255] {
-                assert_eq!(Bucket::of(nominal + extra * 5 / 4).as_str(), name, "{nominal} + {extra} words");
+                assert_eq!(Bucket::of(nominal + extra).as_str(), name, "{nominal} + {extra}");
             }
         }
     }
@@ -130,6 +136,26 @@ mod tests {
             let met = reported(lengths.words_for("m", length, length));
             assert!(met.abs_diff(length) <= length / 50, "{met} for {length}");
         }
+    }
+
+    #[test]
+    fn even_the_first_prompt_falls_into_its_class() {
+        // Sparing and lavish tokenizers, small and large templates.
+        for (rate, template) in [(1.2, 10), (1.3, 150), (1.5, 80), (1.6, 120)] {
+            for (nominal, name) in NOMINAL {
+                let words = LengthLoop::default().words_for("m", nominal, nominal + 128);
+                let met = (rate * words as f64) as u32 + template;
+                let near = Bucket::of(met).as_str() == name || nominal > 1_024;
+                assert!(near, "{met} tokens for {nominal} at {rate} a word and {template}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_prompt_does_not_make_later_ones_grow_without_bound() {
+        let mut lengths = LengthLoop::default();
+        (0..20).for_each(|_| lengths.learn("m", 8_192, 6_000, 50));
+        assert!(lengths.words_for("m", 8_192, 8_192) <= 2 * 8_192);
     }
 
     #[test]

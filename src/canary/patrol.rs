@@ -16,10 +16,10 @@ use super::driver::door::{Door, Limits};
 use super::driver::{Driver, Outcome, Pressure};
 use super::length::{Bucket, LengthLoop};
 use super::metrics::{Metrics, Skip};
-use super::plan::{Plan, Slot};
-use super::probe::{Probe, REFERENCE_MODEL, Recipe};
+use super::plan::Plan;
+use super::probe::{Probe, REFERENCE_MODEL, Recipe, Slot};
 use super::schedule::{Pace, Schedule};
-use super::scoreboard::{Report, Scoreboard};
+use super::scoreboard::{Advice, Report, Scoreboard};
 
 /// All that is needed to send one probe after the other.
 #[derive(Debug)]
@@ -36,6 +36,9 @@ pub struct Patrol {
     metrics: Metrics,
     /// The slot to repeat at once, and how often.
     burst: Option<(Slot, u32)>,
+    /// The slot of a breached stream, which gets every other probe until it is cleared.
+    breached: Option<Slot>,
+    breached_is_next: bool,
 }
 
 /// What one step of the round did.
@@ -79,7 +82,8 @@ pub async fn run(
 }
 
 impl Patrol {
-    /// A patrol that sends to `target`, the public listener.
+    /// A patrol that sends to `target`, the public listener. Its draws are its own: no two patrols
+    /// send the same text, or a cached prefix would answer for the model.
     pub fn new(
         config: Config,
         target: SocketAddr,
@@ -90,6 +94,17 @@ impl Patrol {
         let seed = tag_key.derive("canary plan");
         let seed =
             seed[..8].iter().fold(clock::unix_nanos(), |sum, byte| sum.rotate_left(8) ^ u64::from(*byte));
+        Self::seeded(seed, config, target, tag_key, metrics, live)
+    }
+
+    fn seeded(
+        seed: u64,
+        config: Config,
+        target: SocketAddr,
+        tag_key: tag::Key,
+        metrics: Metrics,
+        live: Arc<Registry>,
+    ) -> Self {
         Self {
             plan: Plan::new(&config, seed),
             minter: Minter::new(tag_key.derive("recall codes")),
@@ -102,6 +117,8 @@ impl Patrol {
             live,
             metrics,
             burst: None,
+            breached: None,
+            breached_is_next: false,
         }
     }
 
@@ -117,7 +134,7 @@ impl Patrol {
         let api_key = api_key.as_deref();
         let Some(model) = self.model(&id, api_key).await else { return self.skip(Skip::NoModel) };
         let (slot, bursting) = self.next_slot();
-        let words = self.lengths.words_for(&model, slot.length, slot.length);
+        let words = self.lengths.words_for(&model, slot.length, slot.length + slot.jitter);
         let recipe = Recipe { id: &id, model: &model, minter: &self.minter, words };
         let probe = Probe::build(&slot, recipe);
         self.live.register(&probe.secret, &probe.id);
@@ -174,22 +191,41 @@ impl Patrol {
             "canary probe"
         );
         let advice = self.scoreboard.record(&report);
+        self.follow(advice, slot, bursting)
+    }
+
+    fn follow(&mut self, advice: Advice, slot: Slot, bursting: bool) -> Pace {
+        let same = |other: &Slot| other.kind == slot.kind && other.length == slot.length;
+        match &self.breached {
+            None if advice.hurry => self.breached = Some(slot.clone()),
+            Some(other) if !advice.hurry && same(other) => self.breached = None,
+            _ => {}
+        }
         if advice.burst > 0 && !bursting {
             self.burst = Some((slot, advice.burst));
         }
-        match (&self.burst, advice.hurry) {
+        match (&self.burst, &self.breached) {
             (Some(_), _) => Pace::Burst,
-            (None, true) => Pace::Quick,
-            (None, false) => Pace::Steady,
+            (None, Some(_)) => Pace::Quick,
+            (None, None) => Pace::Steady,
         }
     }
 
     /// The slot to probe, and whether it belongs to a burst.
     fn next_slot(&mut self) -> (Slot, bool) {
-        let Some((slot, left)) = self.burst.take() else { return (self.plan.next_slot(), false) };
+        let Some((slot, left)) = self.burst.take() else { return (self.next_in_turn(), false) };
         let again = self.plan.again(&slot);
         self.burst = (left > 1).then_some((slot, left - 1));
         (again, true)
+    }
+
+    fn next_in_turn(&mut self) -> Slot {
+        let turn = self.breached_is_next;
+        self.breached_is_next = self.breached.is_some() && !turn;
+        match &self.breached {
+            Some(slot) if turn => self.plan.again(slot),
+            _ => self.plan.next_slot(),
+        }
     }
 
     async fn model(&self, id: &str, api_key: Option<&str>) -> Option<String> {

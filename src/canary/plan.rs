@@ -3,30 +3,14 @@
 use crate::stats::Dice;
 
 use super::config::Config;
-use super::probe::{Kind, wordings};
+use super::probe::{Kind, Slot, wordings};
 
-/// The most extra words by which a prompt is longer than its nominal length. The jitter makes
-/// lengths fall on every residue of the block and page sizes inside an engine.
-pub const MAX_JITTER: usize = 255;
+/// The most tokens by which a prompt aims beyond its nominal length. The jitter makes lengths fall
+/// on every residue of the block and page sizes inside an engine.
+const MAX_JITTER: u32 = 255;
 
 /// Stride through the wordings; has no factor in common with their number.
 const WORDING_STRIDE: usize = 5;
-
-/// What one probe should be like.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Slot {
-    pub kind: Kind,
-    /// Nominal prompt length in tokens.
-    pub length: u32,
-    /// Words beyond it.
-    pub jitter: usize,
-    pub temperature: f64,
-    pub stream: bool,
-    /// Index into the wordings of the kind.
-    pub wording: usize,
-    /// Seeds the filler and the place of the code.
-    pub seed: u64,
-}
 
 /// Rotates through lengths fastest, then temperatures, then streaming; wordings turn with every
 /// probe; jitter and seed are drawn.
@@ -56,7 +40,7 @@ impl Plan {
         Slot {
             kind: Kind::TurnRecall,
             length: self.lengths[length],
-            jitter: self.dice.below(MAX_JITTER + 1),
+            jitter: self.jitter(),
             temperature: self.temperatures[temperature],
             stream: by_temperature % 2 == 1,
             wording: turn.wrapping_mul(WORDING_STRIDE) % wordings(),
@@ -64,11 +48,15 @@ impl Plan {
         }
     }
 
+    fn jitter(&mut self) -> u32 {
+        self.dice.below(MAX_JITTER as usize + 1) as u32
+    }
+
     /// The same kind of probe again with fresh salt, filler, code and wording: a confirmation must
     /// not be able to succeed or fail by repetition alone.
     pub fn again(&mut self, slot: &Slot) -> Slot {
         Slot {
-            jitter: self.dice.below(MAX_JITTER + 1),
+            jitter: self.jitter(),
             wording: (slot.wording + WORDING_STRIDE) % wordings(),
             seed: self.dice.roll(),
             ..slot.clone()
@@ -105,7 +93,7 @@ mod tests {
     #[test]
     fn jitter_reaches_its_whole_range() {
         let mut plan = plan();
-        let seen: HashSet<usize> = (0..5_000).map(|_| plan.next_slot().jitter).collect();
+        let seen: HashSet<u32> = (0..5_000).map(|_| plan.next_slot().jitter).collect();
         assert_eq!((seen.len(), seen.iter().max()), (256, Some(&255)));
     }
 

@@ -1,5 +1,6 @@
 //! Probes: what is said to the model and what is expected back.
 
+mod recipe;
 mod turn_recall;
 
 use bytes::Bytes;
@@ -7,19 +8,9 @@ use serde_json::{Value, json};
 
 use crate::fidelity::degeneration::Scripts;
 use crate::fidelity::judge::Expectation;
-use crate::fidelity::secret::{Minter, Secret};
+use crate::fidelity::secret::Secret;
 
-use super::plan::Slot;
-
-/// The built-in model that completes sentences and holds no conversation; it gets the plain wording.
-pub const REFERENCE_MODEL: &str = "serin-reference";
-
-/// The kinds of probes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// A code given in the first turn is asked for in the last.
-    TurnRecall,
-}
+pub use recipe::{Kind, REFERENCE_MODEL, Recipe, Slot};
 
 /// One probe, ready to be sent.
 #[derive(Debug, Clone)]
@@ -35,25 +26,6 @@ pub struct Probe {
     temperature: f64,
     messages: Vec<Value>,
     scripts: Scripts,
-}
-
-/// What a probe is made from, besides its slot.
-#[derive(Debug, Clone, Copy)]
-pub struct Recipe<'a> {
-    pub id: &'a str,
-    pub model: &'a str,
-    pub minter: &'a Minter,
-    /// Words all messages should have together, the jitter apart.
-    pub words: usize,
-}
-
-impl Kind {
-    /// The name as a label value.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TurnRecall => "turn_recall",
-        }
-    }
 }
 
 /// How many wordings a kind has.

@@ -138,13 +138,17 @@ impl Stream {
             metrics.loss_ratio(&report.cell, ratio, range);
         }
         tell(lost, report, name, evidence, change);
-        Advice { burst: change.burst, hurry: matches!(change.to, State::Breached | State::Recovering) }
+        Advice { burst: change.burst, hurry: self.is_breached() }
     }
 
     fn look_again(&mut self, report: &Report) -> Advice {
         let burst =
             if report.judgement.base == Verdict::Empty { self.alarm.request_burst(report.now) } else { 0 };
-        Advice { burst, hurry: false }
+        Advice { burst, hurry: self.is_breached() }
+    }
+
+    fn is_breached(&self) -> bool {
+        matches!(self.alarm.state(), State::Breached | State::Recovering)
     }
 }
 

@@ -113,7 +113,7 @@ pub fn completion(message: &Value, finish_reason: &str, prompt_tokens: usize) ->
     response(200, "content-type: application/json\r\n", &body.to_string())
 }
 
-/// A chat completion that says `content`; counts 1.3 tokens a word.
+/// A chat completion that says `content`; counts 1.3 tokens a word and 90 for a template.
 pub fn says(asked: &Asked, content: &str) -> String {
     let texts = asked.body["messages"]
         .as_array()
@@ -121,5 +121,5 @@ pub fn says(asked: &Asked, content: &str) -> String {
         .flatten()
         .filter_map(|message| message["content"].as_str());
     let words: usize = texts.map(|text| text.split_whitespace().count()).sum();
-    completion(&json!({"role": "assistant", "content": content}), "stop", words * 13 / 10)
+    completion(&json!({"role": "assistant", "content": content}), "stop", words * 13 / 10 + 90)
 }

@@ -18,6 +18,7 @@ use super::text::normalise;
 pub struct Expectation<'a> {
     /// The probe that was asked; codes registered for others are crosstalk.
     pub probe_id: &'a str,
+    /// The code that was planted and asked for.
     pub secret: &'a Secret,
     /// Other codes planted in the same prompt.
     pub decoys: &'a [Secret],
@@ -45,9 +46,13 @@ pub enum Delivery {
 /// How an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
+    /// No connection within its time limit.
     Connect,
+    /// Connected, and no head of an answer in time.
     TimeoutBeforeAnswer,
+    /// The answer stood still for too long.
     TimeoutInAnswer,
+    /// The connection broke before the head of an answer.
     Transport,
     /// The answer was larger than the driver takes.
     Oversized,
@@ -56,40 +61,63 @@ pub enum Failure {
 /// The parts of an answer that can hold a code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
+    /// What was said aloud.
     pub content: String,
+    /// What was thought, where the server tells.
     pub reasoning: String,
     /// The arguments of all tool calls, joined by newlines.
     pub tool_arguments: String,
+    /// Whether a tool was called, with or without arguments.
     pub has_tool_calls: bool,
+    /// The server's own field for a refusal.
     pub refusal: String,
+    /// `stop`, `length`, `tool_calls`, `content_filter` or whatever the server says.
     pub finish_reason: Option<String>,
 }
 
 /// What an answer is worth. The names are label values of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
+    /// No answer: connection, time limit, or a status other than success.
     Error,
+    /// A 4xx status that names the length of the prompt.
     RejectedLength,
+    /// No readable answer, or a stream that ended early.
     Malformed,
+    /// A code that belongs to another probe.
     Crosstalk,
+    /// The code, in the content or in tool arguments.
     Recalled,
+    /// The code, in the reasoning alone.
     RecalledReasoning,
+    /// Another code of the same prompt.
     Misbound,
+    /// The code with some characters wrong.
     Corrupted,
+    /// Declined to answer for reasons other than not knowing.
     Refused,
+    /// A claim that nothing was said before.
     Denied,
+    /// A tool call in place of an answer.
     ToolDetour,
+    /// Cut off by the limit of tokens.
     Truncated,
+    /// Loops, broken characters, template marks or a foreign script.
     Degenerate,
+    /// Nothing at all.
     Empty,
+    /// Says that it does not know.
     LostUnknown,
+    /// Anything else.
     LostWrong,
 }
 
 /// How a verdict counts in a loss rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
+    /// The context was there.
     Pass,
+    /// The context was not there.
     Loss,
     /// Says nothing about recall.
     Inconclusive,
@@ -100,6 +128,7 @@ pub enum Weight {
 /// A verdict with what it would have been without crosstalk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
+    /// The verdict that counts.
     pub verdict: Verdict,
     /// Equals `verdict` but for [`Verdict::Crosstalk`].
     pub base: Verdict,

@@ -9,6 +9,9 @@ use std::fmt;
 /// The request header that carries a tag.
 pub const HEADER: &str = "x-serin-canary";
 
+/// The response header in which the proxy tells a verified canary, and nobody else, who answered.
+pub const UPSTREAM_HEADER: &str = "x-serin-upstream";
+
 /// The longest probe id that is sealed or accepted, in bytes.
 pub const MAX_ID: usize = 64;
 

@@ -14,9 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::fidelity::judge::Failure;
-
-/// The response header in which the front door tells a verified canary who answered.
-pub const UPSTREAM_HEADER: &str = "x-serin-upstream";
+use crate::fidelity::tag;
 
 /// Bounds of one exchange.
 #[derive(Debug, Clone, Copy)]
@@ -55,7 +53,7 @@ impl Default for Limits {
             connect: Duration::from_secs(5),
             head: Duration::from_secs(300),
             idle: Duration::from_secs(120),
-            body: 8 << 20,
+            body: 4 << 20,
         }
     }
 }
@@ -119,7 +117,7 @@ impl Door {
         };
         Reply {
             status: head.status.as_u16(),
-            upstream: text(&head.headers, UPSTREAM_HEADER).filter(|name| !name.is_empty()),
+            upstream: text(&head.headers, tag::UPSTREAM_HEADER).filter(|name| !name.is_empty()),
             retry_after: text(&head.headers, RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.trim().parse().ok())
                 .map(Duration::from_secs),

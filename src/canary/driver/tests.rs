@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use super::door::Limits;
 use super::*;
 use crate::canary::config::Config;
-use crate::canary::plan::{Plan, Slot};
-use crate::canary::probe::Recipe;
+use crate::canary::plan::Plan;
+use crate::canary::probe::{Recipe, Slot};
 use crate::canary::scripted::{Asked, Scripted, code_in, completion, response, says};
 use crate::fidelity::secret::Minter;
 
@@ -188,6 +188,22 @@ async fn another_probes_code_is_crosstalk() {
     let answer = |_: usize, asked: &Asked| says(asked, &format!("{} or {other}", code_in(&asked.body)));
     let outcome = server.during(answer, driver.run(&probe, 100, None, &live)).await;
     assert_eq!((outcome.judgement.verdict, outcome.judgement.base), (Verdict::Crosstalk, Verdict::Recalled));
+}
+
+#[tokio::test]
+async fn crosstalk_in_an_exchange_that_is_repeated_is_not_forgotten() {
+    let server = Scripted::start().await;
+    let (probe, live) = (probe(false), Registry::default());
+    let other = Minter::new([9; 32]).mint("p2", 0);
+    live.register(&probe.secret, &probe.id);
+    live.register(&other, "p2");
+    let driver = driver(server.address());
+    let cut = completion(&json!({"role": "assistant", "content": other.as_str()}), "length", 300);
+    let answer =
+        |n: usize, asked: &Asked| if n == 0 { cut.clone() } else { says(asked, &code_in(&asked.body)) };
+    let outcome = server.during(answer, driver.run(&probe, 100, None, &live)).await;
+    assert_eq!((outcome.judgement.verdict, outcome.exchanges), (Verdict::Crosstalk, 2));
+    assert_eq!(outcome.judgement.stranger.as_deref(), Some("p2"));
 }
 
 #[tokio::test]

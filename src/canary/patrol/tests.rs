@@ -21,7 +21,8 @@ impl Round {
         let server = Scripted::start().await;
         let registry = crate::metrics::Metrics::default();
         let metrics = Metrics::new(&registry);
-        let patrol = Patrol::new(
+        let patrol = Patrol::seeded(
+            11,
             config,
             server.address(),
             tag::Key::new([5; 32]),
@@ -69,8 +70,13 @@ async fn healthy_rounds_stay_quiet_and_meet_the_length() {
         let Step::Probed { outcome, pace } = step else { panic!("{step:?}") };
         assert_eq!((outcome.judgement.verdict, *pace), (Verdict::Recalled, Pace::Steady));
         let nominal = [1024, 4096][at % 2];
-        // At most 255 words more than the nominal length, at 1.3 tokens each.
-        assert!((nominal - 8..nominal + 345).contains(&outcome.prompt_tokens), "{}", outcome.prompt_tokens);
+        // The first two of each length learn what a word costs; then at most 255 tokens are added.
+        let least = if at < 4 { nominal * 3 / 4 } else { nominal * 98 / 100 };
+        assert!(
+            (least..nominal * 102 / 100 + 255).contains(&outcome.prompt_tokens),
+            "{}",
+            outcome.prompt_tokens
+        );
     }
     let text = round.text();
     for length in ["1k", "4k"] {
@@ -97,6 +103,21 @@ async fn a_loss_is_confirmed_at_once_in_the_same_cell() {
     // The burst is over: the rotation goes on with the next length.
     round.steps(1, |_, asked| says(asked, "You have not told me.")).await;
     assert_eq!(round.patrol.scoreboard().state("embedded/m/turn_recall/4k"), State::Suspect);
+}
+
+#[tokio::test]
+async fn a_breached_cell_gets_every_other_probe_until_it_is_cleared() {
+    let mut round = Round::new(Config { lengths: vec![1024, 4096, 8192], ..named() }).await;
+    round.steps(5, |_, asked| says(asked, "You have not told me.")).await;
+    let stream = "embedded/m/turn_recall/1k";
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Breached);
+    // One probe in three of the rotation and all probes between: 29 clean ones take 44 steps.
+    let steps = round.steps(43, recalls).await;
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Recovering);
+    assert!(steps.iter().all(|step| matches!(step, Step::Probed { pace: Pace::Quick, .. })));
+    let last = round.steps(1, recalls).await;
+    assert_eq!(round.patrol.scoreboard().state(stream), State::Quiet);
+    assert!(matches!(last[0], Step::Probed { pace: Pace::Steady, .. }));
 }
 
 #[tokio::test]

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::canary::plan::Slot;
 use crate::fidelity::haystack::Haystack;
 use crate::fidelity::secret::Secret;
 use crate::stats::Dice;
 
-use super::{REFERENCE_MODEL, Recipe};
+use super::recipe::{REFERENCE_MODEL, Recipe, Slot};
 
 /// One way to give a code and ask for it. `{item}` and `{code}` are filled in.
 pub struct Wording {
@@ -106,7 +105,7 @@ pub fn build(slot: &Slot, recipe: Recipe<'_>) -> (Secret, Vec<Value>) {
 
     let fixed = [plant.as_str(), wording.reply, ask.as_str(), salt.as_str()];
     let fixed: usize = fixed.iter().map(|text| text.split_whitespace().count()).sum();
-    let filler = (recipe.words + slot.jitter).saturating_sub(fixed);
+    let filler = recipe.words.saturating_sub(fixed);
     let before = (filler as f64 * (0.05 + 0.85 * dice.unit())) as usize;
     let between = (filler - before) / 2;
     let first = paragraph(&[&format!("{salt}."), &haystack.words(before), &plant, &haystack.words(between)]);
@@ -133,11 +132,10 @@ mod tests {
     use crate::canary::probe::Probe;
     use crate::fidelity::secret::Minter;
 
-    fn probe(model: &str, words: usize, wording: usize) -> (Slot, Probe) {
+    fn probe(model: &str, words: usize, wording: usize) -> Probe {
         let slot = Slot { wording, ..Plan::new(&Config::default(), 5).next_slot() };
         let recipe = Recipe { id: "p1", model, minter: &Minter::new([1; 32]), words };
-        let probe = Probe::build(&slot, recipe);
-        (slot, probe)
+        Probe::build(&slot, recipe)
     }
 
     fn texts(probe: &Probe) -> Vec<String> {
@@ -150,7 +148,7 @@ mod tests {
     fn every_wording_plants_once_and_asks_without_the_code() {
         assert!(WORDINGS.len() >= 13);
         for (at, wording) in WORDINGS.iter().enumerate() {
-            let (_, probe) = probe("m", 300, at);
+            let probe = probe("m", 300, at);
             let texts = texts(&probe);
             assert_eq!(texts.len(), 3);
             let counts: Vec<usize> =
@@ -165,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_reference_model_is_asked_by_the_stem() {
-        let (_, probe) = probe(REFERENCE_MODEL, 900, 7);
+        let probe = probe(REFERENCE_MODEL, 900, 7);
         let texts = texts(&probe);
         let (_, stem) = texts[2].rsplit_once("given: ").expect("the plain style");
         assert!(stem.starts_with("The tag of locker ") && stem.ends_with(" is"), "{stem}");
@@ -174,12 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn words_are_met_exactly_jitter_included() {
+    fn words_are_met_exactly() {
         for words in [200, 1_000, 20_000] {
-            let (slot, probe) = probe("m", words, 1);
-            assert_eq!(probe.words, words + slot.jitter);
+            assert_eq!(probe("m", words, 1).words, words);
         }
-        assert!(probe("m", 0, 1).1.words < 320, "the fixed text alone");
+        assert!(probe("m", 0, 1).words < 60, "the fixed text alone");
     }
 
     #[test]
@@ -200,7 +197,7 @@ mod tests {
 
     #[test]
     fn requests_look_like_an_agents() {
-        let (_, probe) = probe("some-model", 300, 2);
+        let probe = probe("some-model", 300, 2);
         let body: Value = serde_json::from_slice(&probe.body(1_500, &[])).expect("JSON");
         assert_eq!(body["model"], "some-model");
         assert_eq!(body["max_tokens"], 1_500);

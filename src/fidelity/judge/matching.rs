@@ -26,7 +26,9 @@ pub fn holds(text: &str, secret: &Secret) -> bool {
 pub fn holds_damaged(text: &str, secret: &Secret) -> bool {
     let tokens = tokens(text);
     let near = |window: &[Token<'_>]| {
-        window[1..].iter().all(Token::continues) && edits_within(&joined(window), secret.as_str())
+        window[1..].iter().all(Token::continues)
+            && may_be_near(window, secret)
+            && edits_within(&joined(window), secret.as_str())
     };
     // A damaged separator makes the code one token shorter, an added one makes it longer.
     (2..=6).any(|width| tokens.windows(width).any(near))
@@ -37,6 +39,15 @@ fn shares_half(window: &[Token<'_>], secret: &Secret) -> bool {
     let found: [&str; 4] = std::array::from_fn(|i| window[i].text);
     let exact = found.iter().zip(secret.segments()).filter(|(found, segment)| *found == segment).count();
     is_code(found) && exact >= 2 && window[1..].iter().all(Token::continues)
+}
+
+/// A cheap first look: the length fits and enough of the four digits are left.
+fn may_be_near(window: &[Token<'_>], secret: &Secret) -> bool {
+    let length = window.iter().map(|token| token.text.len() + 1).sum::<usize>() - 1;
+    let digits = window.iter().flat_map(|token| token.text.bytes()).filter(u8::is_ascii_digit).count();
+    // Two edits may replace two letters by wider ones, of up to four bytes each.
+    let fits = secret.as_str().len() - MAX_EDITS..=secret.as_str().len() + 4 * MAX_EDITS;
+    fits.contains(&length) && digits + MAX_EDITS >= 4
 }
 
 fn joined(window: &[Token<'_>]) -> String {

@@ -123,6 +123,14 @@ fn false_alarms_keep_their_distance() {
     assert!(total / 40.0 >= a, "mean time to a false alarm: {}", total / 40.0);
 }
 
+#[test]
+fn a_healthy_stream_never_pages() {
+    let mut dice = Dice::new(2_026);
+    let mut detector = Detector::new(UNCALIBRATED_P0);
+    let top = (0..100_000).map(|_| detector.observe(dice.unit() < 0.005)).fold(0.0, f64::max);
+    assert!(top < DEFAULT_THRESHOLD_NATS, "{top}");
+}
+
 proptest! {
     #[test]
     fn equals_plain_arithmetic(p0 in 0.005f64..0.1, outcomes in proptest::collection::vec(any::<bool>(), 1..12)) {
