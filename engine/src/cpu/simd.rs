@@ -82,21 +82,45 @@ fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
+/// The sum of the lanes, halves first: a chain of three additions where one after another would take seven.
+///
+/// The lanes go through memory: seen together with the loop before it, this tree makes the compiler keep them in pairs
+/// instead of in one wide register, at half the speed.
 #[inline(always)]
-fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
-    let mut low = [0.0; LANES];
-    let mut high = [0.0; LANES];
-    let n = a.len().min(b.len());
-    let (a, b) = (&a[..n], &b[..n]);
-    let (wide_a, wide_b) = (a.chunks_exact(2 * LANES), b.chunks_exact(2 * LANES));
-    let (rest_a, rest_b) = (wide_a.remainder(), wide_b.remainder());
-    for (a, b) in wide_a.zip(wide_b) {
-        for i in 0..LANES {
-            low[i] = fused::<FMA>(a[i], b[i], low[i]);
-            high[i] = fused::<FMA>(a[LANES + i], b[LANES + i], high[i]);
+fn total(lanes: [f32; LANES]) -> f32 {
+    let mut lanes = std::hint::black_box(lanes);
+    for half in [4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
         }
     }
-    let mut sum: f32 = (0..LANES).map(|i| low[i] + high[i]).sum();
+    lanes[0]
+}
+
+#[inline(always)]
+fn dot_body<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let n = a.len().min(b.len());
+    let (wide_a, rest_a) = a[..n].as_chunks::<LANES>();
+    let (wide_b, rest_b) = b[..n].as_chunks::<LANES>();
+    let mut acc = [[0.0; LANES]; 2];
+    let (pairs_a, last_a) = wide_a.as_chunks::<2>();
+    let (pairs_b, last_b) = wide_b.as_chunks::<2>();
+    for (a, b) in pairs_a.iter().zip(pairs_b) {
+        for i in 0..LANES {
+            acc[0][i] = fused::<FMA>(a[0][i], b[0][i], acc[0][i]);
+            acc[1][i] = fused::<FMA>(a[1][i], b[1][i], acc[1][i]);
+        }
+    }
+    for (a, b) in last_a.iter().zip(last_b) {
+        for i in 0..LANES {
+            acc[0][i] = fused::<FMA>(a[i], b[i], acc[0][i]);
+        }
+    }
+    let [mut lanes, second] = acc;
+    for i in 0..LANES {
+        lanes[i] += second[i];
+    }
+    let mut sum = total(lanes);
     for (a, b) in rest_a.iter().zip(rest_b) {
         sum += a * b;
     }
@@ -146,7 +170,7 @@ fn exp_sum_body<const FMA: bool>(x: &mut [f32], top: f32) -> f32 {
             acc[i] += x[i];
         }
     }
-    let mut sum: f32 = acc.iter().sum();
+    let mut sum = total(acc);
     for x in chunks.into_remainder() {
         *x = exp::<FMA>(*x - top);
         sum += *x;
@@ -190,7 +214,7 @@ fn dot_f32_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
             acc[i] = fused::<FMA>(w, x[i], acc[i]);
         }
     }
-    let mut sum: f32 = acc.iter().sum();
+    let mut sum = total(acc);
     for (w, x) in blocks.remainder().chunks_exact(4).zip(xs.remainder()) {
         sum += f32::from_le_bytes([w[0], w[1], w[2], w[3]]) * x;
     }
@@ -212,7 +236,7 @@ fn dot_q8_0_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
             acc[i] = fused::<FMA>(d, part[i], acc[i]);
         }
     }
-    acc.iter().sum()
+    total(acc)
 }
 
 #[inline(always)]
@@ -235,7 +259,7 @@ fn dot_q4_1_body<const FMA: bool>(row: &[u8], x: &[f32]) -> f32 {
             acc[i] = fused::<FMA>(d, part[i], fused::<FMA>(m, plain[i], acc[i]));
         }
     }
-    acc.iter().sum()
+    total(acc)
 }
 
 /// `out[m][n] = x[m][k] . w[n][k]`, all row-major and contiguous, on the current rayon pool.
