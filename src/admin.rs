@@ -72,7 +72,12 @@ impl Admin {
         Self(Arc::new(parts))
     }
 
-    fn answer(&self, method: &Method, path: &str, headers: &HeaderMap) -> (StatusCode, &'static str, Vec<u8>) {
+    fn answer(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> (StatusCode, &'static str, Vec<u8>) {
         // Probes of an orchestrator carry no token and learn nothing but a state.
         if !matches!(path, "/healthz" | "/readyz") && !self.0.access.admits(headers) {
             return (StatusCode::UNAUTHORIZED, JSON, error("a token is needed: Authorization: Bearer TOKEN"));
@@ -132,13 +137,17 @@ impl tower::Service<Request<Incoming>> for Admin {
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let (status, content_type, body) = self.answer(request.method(), request.uri().path(), request.headers());
+        let (status, content_type, body) =
+            self.answer(request.method(), request.uri().path(), request.headers());
         let never: fn(Infallible) -> BoxError = |never| match never {};
         let mut response = Response::new(Full::new(Bytes::from(body)).map_err(never));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"));
+        headers.insert(
+            CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+        );
         ready(Ok(response))
     }
 }

@@ -25,10 +25,10 @@ use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server::{self, Server};
+use crate::upstream::Upstream;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
 use crate::upstream::http::{Http, Timers};
-use crate::upstream::Upstream;
 use chat_model::Fetching;
 
 /// Why the app cannot start or run, with the exit code of the command line's contract.
@@ -132,11 +132,13 @@ impl App {
             canary: canary_run(&config, traffic, built.tag_key, &built.metrics, stopped),
             stopped: side_stopped,
         };
-        let side = std::thread::Builder::new().name("serin-side".into()).spawn(|| side.run()).map_err(internal)?;
+        let side =
+            std::thread::Builder::new().name("serin-side".into()).spawn(|| side.run()).map_err(internal)?;
         tracing::info!(%traffic, %admin, "listening");
-        let fetching = built.embedded.zip(built.wanted).map(|(embedded, source)| {
-            Fetching::start(embedded, &config.fallback, source)
-        });
+        let fetching = built
+            .embedded
+            .zip(built.wanted)
+            .map(|(embedded, source)| Fetching::start(embedded, &config.fallback, source));
         Ok(Self {
             traffic,
             admin,
@@ -179,9 +181,11 @@ impl Built {
         let admin = bind(config.admin.address, "[admin] address")?;
         let tls = certificates(&config.listen.cert_file, &config.listen.key_file)?;
         let admin_tls = certificates(&config.admin.cert_file, &config.admin.key_file)?;
-        let admin_access = admin::Access::read(&config.admin.token_file).map_err(|e| Fault::new(code::UNREADABLE, e))?;
+        let admin_access =
+            admin::Access::read(&config.admin.token_file).map_err(|e| Fault::new(code::UNREADABLE, e))?;
         let upstreams = upstreams(config, &metrics)?;
-        let routes = Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))?;
+        let routes =
+            Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))?;
         let embedded = engine(config, &metrics)?;
         let wanted = match &embedded {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
@@ -189,9 +193,13 @@ impl Built {
         };
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
-        let (recorder, writer) = writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
-            Fault::new(code::IO, format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()))
-        })?;
+        let (recorder, writer) =
+            writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
+                Fault::new(
+                    code::IO,
+                    format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()),
+                )
+            })?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, &names);
         about(&metrics, config);
         let tag_key = tag_key()?;
@@ -241,8 +249,10 @@ impl<F: Future<Output = ()>> Side<F> {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "the admin side cannot start"),
             };
-            let brief = server::Limits { drain: crate::units::Span::seconds(1), connections: 64, ..self.limits };
-            let serve = Server::new(listener, self.admin_tls, brief).run(self.admin_service, self.stopped, || ());
+            let brief =
+                server::Limits { drain: crate::units::Span::seconds(1), connections: 64, ..self.limits };
+            let serve =
+                Server::new(listener, self.admin_tls, brief).run(self.admin_service, self.stopped, || ());
             match self.canary {
                 Some(canary) => {
                     tokio::join!(serve, canary);
@@ -256,10 +266,13 @@ impl<F: Future<Output = ()>> Side<F> {
 }
 
 fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
-    let bound = TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    let bound =
+        TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
     bound.map_err(|error| {
         let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "is in use; stop what listens there or choose another address".to_owned(),
+            std::io::ErrorKind::AddrInUse => {
+                "is in use; stop what listens there or choose another address".to_owned()
+            }
             _ => format!("cannot be bound: {error}"),
         };
         Fault::new(code::UNAVAILABLE, format!("{key} = \"{address}\" {why}"))
@@ -290,12 +303,19 @@ fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>
         pool_idle: config.limits.pool_idle,
         pool_size: config.limits.pool_size,
     };
-    let up = metrics.int_gauges("serin_upstream_up", "Whether the upstream's last connection attempt succeeded.", &["upstream"]);
+    let up = metrics.int_gauges(
+        "serin_upstream_up",
+        "Whether the upstream's last connection attempt succeeded.",
+        &["upstream"],
+    );
     let make = |upstream: &crate::upstream::Config| {
-        let health = crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
+        let health =
+            crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
         match Http::new(upstream, timers, health) {
             Ok(http) => Ok(Arc::new(http) as Arc<dyn Upstream>),
-            Err(error) => Err(Fault::new(code::CONFIG, format!("[[upstream]] name = {:?}: {error}", upstream.name))),
+            Err(error) => {
+                Err(Fault::new(code::CONFIG, format!("[[upstream]] name = {:?}: {error}", upstream.name)))
+            }
         }
     };
     config.upstream.iter().map(make).collect()
@@ -307,13 +327,20 @@ fn engine(config: &Config, metrics: &Metrics) -> Result<Option<Embedded>, Fault>
         return Ok(None);
     }
     let embedded = Embedded::start(config.fallback.clone(), metrics);
-    embedded.map(Some).map_err(|error| Fault::new(code::INTERNAL, format!("the embedded engine cannot start: {error}")))
+    embedded
+        .map(Some)
+        .map_err(|error| Fault::new(code::INTERNAL, format!("the embedded engine cannot start: {error}")))
 }
 
 fn about(metrics: &Metrics, config: &Config) {
-    let build = metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
+    let build =
+        metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
     build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-    let hash = metrics.int_gauges("serin_config_info", "Always 1; the effective configuration's hash is in the label.", &["hash"]);
+    let hash = metrics.int_gauges(
+        "serin_config_info",
+        "Always 1; the effective configuration's hash is in the label.",
+        &["hash"],
+    );
     hash.with_label_values(&[&config.hash()]).set(1);
 }
 
@@ -335,5 +362,8 @@ fn canary_run(
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
     let canary_metrics = canary::Metrics::new(metrics);
     let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
-    config.canary.enabled.then(|| canary::run(config.canary.clone(), traffic, tag_key, canary_metrics, dye, stopped))
+    config
+        .canary
+        .enabled
+        .then(|| canary::run(config.canary.clone(), traffic, tag_key, canary_metrics, dye, stopped))
 }

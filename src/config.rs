@@ -150,7 +150,8 @@ impl Config {
     /// Reads and checks a text; `name` stands for it in messages.
     pub fn parse(text: &str, name: &str) -> Result<Self, Error> {
         let config: Self = toml::from_str(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let line =
+                error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let message = error.message().replace("unknown field", "unknown key").replace('\n', "; ");
             Error::Bad(format!("{name}:{line}: {message}"))
         })?;
@@ -164,9 +165,10 @@ impl Config {
         self.canary.check().map_err(|error| error.to_string())?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
         let (listen, admin) = (&self.listen, &self.admin);
-        for (section, cert, key) in
-            [("[listen]", &listen.cert_file, &listen.key_file), ("[admin]", &admin.cert_file, &admin.key_file)]
-        {
+        for (section, cert, key) in [
+            ("[listen]", &listen.cert_file, &listen.key_file),
+            ("[admin]", &admin.cert_file, &admin.key_file),
+        ] {
             if unset(cert) != unset(key) {
                 return Err(format!("{section} cert_file and key_file belong together; set both or neither"));
             }
@@ -178,10 +180,15 @@ impl Config {
             ));
         }
         if self.admin.address == self.listen.address && self.listen.address.port() != 0 {
-            return Err("[admin] address and [listen] address are the same; traffic and admin never share one".into());
+            return Err(
+                "[admin] address and [listen] address are the same; traffic and admin never share one".into(),
+            );
         }
         if self.limits.body_copy > self.record.memory {
-            return Err("[limits] body_copy is larger than [record] memory; no such body could ever be recorded".into());
+            return Err(
+                "[limits] body_copy is larger than [record] memory; no such body could ever be recorded"
+                    .into(),
+            );
         }
         let counts = [
             ("[limits] threads", self.limits.threads),
@@ -242,14 +249,20 @@ mod tests {
     #[test]
     fn a_mistake_is_one_line_with_place_and_remedy() {
         let cases = [
-            ("[listen]\nadress = \"127.0.0.1:1\"", "config.toml:2: unknown key `adress`, expected one of `address`"),
+            (
+                "[listen]\nadress = \"127.0.0.1:1\"",
+                "config.toml:2: unknown key `adress`, expected one of `address`",
+            ),
             ("[lisen]", "config.toml:1: unknown key `lisen`"),
             ("[limits]\ndrain = \"soon\"", "write it like"),
             ("[listen]\naddress = \"nowhere\"", "config.toml:2: "),
             ("[admin]\naddress = \"0.0.0.0:9464\"", "not a loopback address; that needs cert_file"),
             ("[listen]\ncert_file = \"a\"", "set both or neither"),
             ("[fallback]\nindex_topk = 0", "index_topk is \"all\" or a number above 0"),
-            ("[[upstream]]\nname = \"a\"\nurl = \"x\"\n[[upstream]]\nname = \"a\"\nurl = \"x\"", "names must differ"),
+            (
+                "[[upstream]]\nname = \"a\"\nurl = \"x\"\n[[upstream]]\nname = \"a\"\nurl = \"x\"",
+                "names must differ",
+            ),
             ("[[upstream]]\nname = \"embedded\"\nurl = \"x\"", "reserved"),
             ("[[upstream]]\nname = \"a\"", "missing field `url`"),
             ("[record]\nmemory = \"1MiB\"", "body_copy is larger"),

@@ -4,24 +4,23 @@ use std::sync::Mutex;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
-    Opts, Registry, TextEncoder,
+    Encoder, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 /// Seconds; the edges vLLM uses for time to first token, so that quantiles of both compare.
 pub const FIRST_TOKEN_BUCKETS: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
-    160.0, 640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+    80.0, 160.0, 640.0, 2560.0,
 ];
 /// Seconds; the edges vLLM uses for whole requests, with finer ones below because a proxy also sees short ones.
 pub const REQUEST_BUCKETS: &[f64] = &[
-    0.001, 0.005, 0.02, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0,
-    120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
+    0.001, 0.005, 0.02, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0,
+    60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0,
 ];
 /// Seconds; microsecond edges for what the proxy itself adds.
-pub const OVERHEAD_BUCKETS: &[f64] = &[
-    5e-6, 1e-5, 2e-5, 4e-5, 6e-5, 8e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25,
-];
+pub const OVERHEAD_BUCKETS: &[f64] =
+    &[5e-6, 1e-5, 2e-5, 4e-5, 6e-5, 8e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25];
 
 /// The registry and the list of what was registered.
 pub struct Metrics {
@@ -55,7 +54,9 @@ impl Metrics {
     ) -> C {
         // Names are constants of this program: a bad or doubled one is caught by the first test that builds the app.
         let family = made.unwrap_or_else(|error| panic!("metric {name}: {error}"));
-        self.registry.register(Box::new(family.clone())).unwrap_or_else(|error| panic!("metric {name}: {error}"));
+        self.registry
+            .register(Box::new(family.clone()))
+            .unwrap_or_else(|error| panic!("metric {name}: {error}"));
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         let entry = Family { name: name.to_owned(), kind, labels, help: help.to_owned() };
         self.families.lock().unwrap_or_else(|poison| poison.into_inner()).push(entry);

@@ -4,10 +4,28 @@ use hyper::HeaderMap;
 
 /// Headers whose values are recorded (recording.md's list: formats, versions and correlation, never credentials).
 const KEPT: [&str; 22] = [
-    "accept", "accept-encoding", "anthropic-beta", "anthropic-version", "content-encoding", "content-length",
-    "content-type", "openai-beta", "openai-processing-ms", "openai-version", "retry-after", "server",
-    "session-id", "traceparent", "transfer-encoding", "user-agent", "x-claude-code-session-id", "x-opencode-session",
-    "x-request-id", "x-serin-served-by", "x-session-affinity", "x-session-id",
+    "accept",
+    "accept-encoding",
+    "anthropic-beta",
+    "anthropic-version",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "openai-beta",
+    "openai-processing-ms",
+    "openai-version",
+    "retry-after",
+    "server",
+    "session-id",
+    "traceparent",
+    "transfer-encoding",
+    "user-agent",
+    "x-claude-code-session-id",
+    "x-opencode-session",
+    "x-request-id",
+    "x-serin-served-by",
+    "x-session-affinity",
+    "x-session-id",
 ];
 
 /// Query parameters that carry credentials; their values never reach a disk.

@@ -51,7 +51,12 @@ impl Server {
 
     /// Serves until `stop` turns true, then drains: no new connections, live ones end after their exchange, and what is
     /// left after the drain limit is cut, `before_cut` having been called. Returns how many connections were cut.
-    pub async fn run<S, B>(self, service: S, mut stop: watch::Receiver<bool>, before_cut: impl FnOnce()) -> usize
+    pub async fn run<S, B>(
+        self,
+        service: S,
+        mut stop: watch::Receiver<bool>,
+        before_cut: impl FnOnce(),
+    ) -> usize
     where
         S: tower::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
         S: Clone + Send + 'static,

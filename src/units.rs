@@ -55,7 +55,8 @@ fn print(value: u64, units: &[(&str, u64)]) -> String {
 impl std::str::FromStr for Span {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text, &SPANS, "duration", "\"30s\", \"5m\" or \"250ms\"").map(|ms| Self(Duration::from_millis(ms)))
+        parse(text, &SPANS, "duration", "\"30s\", \"5m\" or \"250ms\"")
+            .map(|ms| Self(Duration::from_millis(ms)))
     }
 }
 

@@ -1,6 +1,8 @@
 //! One answer from a model: `cargo run --release -p serin-engine --example chat -- MODEL "What is a finch?" [TOKENS]`.
 //! MODEL is a .gguf file, a model folder, or `reference`.
 
+#![expect(clippy::disallowed_methods, reason = "it prints how long things take")]
+
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;

@@ -254,6 +254,7 @@ fn lower_priority() {
 }
 
 /// The wall clock, for templates that print a date. The only reading of a clock in this crate.
+#[expect(clippy::disallowed_methods, reason = "the one clock of this crate")]
 fn now() -> Now {
     Now(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }

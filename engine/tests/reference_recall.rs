@@ -1,6 +1,8 @@
 //! The reference model recalls what was planted, at every length while everything is attended, and loses it where a
 //! low `index_topk` says it must.
 
+#![expect(clippy::disallowed_methods, reason = "it prints how long things take")]
+
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::sync::mpsc;

@@ -45,7 +45,8 @@ pub fn prepare(embedded: &Embedded, config: &Config) -> Result<Option<Source>, F
     let at = |error: String| format!("[fallback] model = {:?}: {error}", config.model);
     let source = Source::parse(&config.model).map_err(|error| Fault::new(code::CONFIG, at(error)))?;
     if let Source::Path(_) = &source {
-        let opened = open(&source, &config.sha256).map_err(|error| Fault::new(code::UNREADABLE, at(error)))?;
+        let opened =
+            open(&source, &config.sha256).map_err(|error| Fault::new(code::UNREADABLE, at(error)))?;
         put(embedded, opened);
         return Ok(None);
     }

@@ -150,12 +150,9 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for text in [
-            "intervall = \"60s\"",
-            "interval = \"60\"",
-            "interval = \"99999999999h\"",
-            "interval = 60",
-        ] {
+        for text in
+            ["intervall = \"60s\"", "interval = \"60\"", "interval = \"99999999999h\"", "interval = 60"]
+        {
             assert!(toml::from_str::<Config>(text).is_err(), "{text}");
         }
         let cases = [

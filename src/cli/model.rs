@@ -43,7 +43,12 @@ pub fn run(command: &Command) -> Result<(), Fault> {
                 } else {
                     let state = if cached { "cached" } else { "not fetched" };
                     let mb = known.file_bytes / 1_000_000;
-                    out.push_str(&format!("{}  {mb} MB  {}  {state}  {}\n", known.name, known.licence, file.display()));
+                    out.push_str(&format!(
+                        "{}  {mb} MB  {}  {state}  {}\n",
+                        known.name,
+                        known.licence,
+                        file.display()
+                    ));
                 }
             }
             super::print(&out)

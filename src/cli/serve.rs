@@ -10,17 +10,22 @@ use crate::config::Config;
 /// Runs until it is told to stop, then drains. A second signal ends it at once.
 pub fn run(config: Config) -> Result<(), Fault> {
     log_to_stderr(&config.log.level)?;
-    let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot wait for signals: {error}"));
+    let internal =
+        |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot wait for signals: {error}"));
     // Signals are caught before anything listens: one that comes early still drains.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(internal)?;
     let mut signals = {
         let _entered = runtime.enter();
-        [signal(SignalKind::interrupt()).map_err(internal)?, signal(SignalKind::terminate()).map_err(internal)?]
+        [
+            signal(SignalKind::interrupt()).map_err(internal)?,
+            signal(SignalKind::terminate()).map_err(internal)?,
+        ]
     };
     let app = App::start(config)?;
     runtime.block_on(either(&mut signals));
     tracing::info!("draining; a second signal ends it at once");
-    let stopping = std::thread::Builder::new().name("serin-drain".into()).spawn(move || app.stop()).map_err(internal)?;
+    let stopping =
+        std::thread::Builder::new().name("serin-drain".into()).spawn(move || app.stop()).map_err(internal)?;
     runtime.block_on(async {
         while !stopping.is_finished() {
             tokio::select! {
@@ -40,7 +45,10 @@ async fn either([one, two]: &mut [tokio::signal::unix::Signal; 2]) {
 
 fn log_to_stderr(level: &str) -> Result<(), Fault> {
     let filter = tracing_subscriber::EnvFilter::try_new(level).map_err(|error| {
-        Fault::new(code::CONFIG, format!("[log] level = {level:?}: {error}; write error, warn, info, debug or trace"))
+        Fault::new(
+            code::CONFIG,
+            format!("[log] level = {level:?}: {error}; write error, warn, info, debug or trace"),
+        )
     })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -72,12 +72,15 @@ fn open(dir: &Path) -> Result<Sessions, Fault> {
 
 fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
     let line = serde_json::to_string(value);
-    line.map(|line| line + "\n").map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))
+    line.map(|line| line + "\n")
+        .map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))
 }
 
 fn fault(error: Error) -> Fault {
     let code = match &error {
-        Error::Unknown(_) | Error::Ambiguous { .. } | Error::Journal(journal::Error::Missing { .. }) => code::UNREADABLE,
+        Error::Unknown(_) | Error::Ambiguous { .. } | Error::Journal(journal::Error::Missing { .. }) => {
+            code::UNREADABLE
+        }
         _ => code::IO,
     };
     Fault::new(code, error.to_string())

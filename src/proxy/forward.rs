@@ -86,7 +86,13 @@ fn begin(head: &request::Parts, origin: Origin) -> record::Exchange {
     }
 }
 
-fn admit(parts: &Parts, record: record::Exchange, origin: Origin, wanted: Wanted, arrived: Instant) -> Option<Exchange> {
+fn admit(
+    parts: &Parts,
+    record: record::Exchange,
+    origin: Origin,
+    wanted: Wanted,
+    arrived: Instant,
+) -> Option<Exchange> {
     let path = record.target.split('?').next().unwrap_or_default();
     let permit = parts.accounts.admit(&record.id, record.started_unix_nanos, path)?;
     let accounts = parts.accounts.clone();
@@ -132,12 +138,11 @@ async fn answer(
     };
     if let (Some(engine), Some(request), Failure::Refused(_), true) =
         (&parts.embedded, unsent, &cause, api.may_fall_back())
+        && let Ok(response) = engine.stand_in(*request).await
     {
-        if let Ok(response) = engine.stand_in(*request).await {
-            parts.accounts.fell_back("refused");
-            exchange.served_by(embedded::NAME);
-            return response;
-        }
+        parts.accounts.fell_back("refused");
+        exchange.served_by(embedded::NAME);
+        return response;
     }
     let response = refuse(&Refusal::Upstream { name: chosen.name(), cause: &cause });
     exchange.answered(response.status(), response.headers());
@@ -146,7 +151,12 @@ async fn answer(
 }
 
 /// The few headers we may add to an answer.
-fn finish_head(headers: &mut HeaderMap, made_id: Option<hyper::header::HeaderValue>, origin: Origin, exchange: &Exchange) {
+fn finish_head(
+    headers: &mut HeaderMap,
+    made_id: Option<hyper::header::HeaderValue>,
+    origin: Origin,
+    exchange: &Exchange,
+) {
     headers::end_hop(headers);
     if let (Some(id), false) = (made_id, headers.contains_key(&REQUEST_ID)) {
         headers.insert(REQUEST_ID, id);
@@ -155,9 +165,9 @@ fn finish_head(headers: &mut HeaderMap, made_id: Option<hyper::header::HeaderVal
     if served_by == embedded::NAME {
         headers.insert(SERVED_BY, hyper::header::HeaderValue::from_static(embedded::NAME));
     }
-    if origin == Origin::Canary {
-        if let Ok(name) = served_by.parse() {
-            headers.insert(UPSTREAM, name);
-        }
+    if origin == Origin::Canary
+        && let Ok(name) = served_by.parse()
+    {
+        headers.insert(UPSTREAM, name);
     }
 }

@@ -2,7 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Our own request headers begin with this; they are addressed to us and never travel on.
@@ -43,7 +44,8 @@ pub fn end_hop(headers: &mut HeaderMap) {
 
 /// Removes our own request headers, whoever sent them.
 pub fn strip_ours(headers: &mut HeaderMap) {
-    let ours: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
+    let ours: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OURS)).cloned().collect();
     for name in ours {
         headers.remove(name);
     }

@@ -14,7 +14,10 @@ pub enum Refusal<'a> {
     Overloaded,
     /// No upstream covers this path.
     NoRoute,
-    Upstream { name: &'a str, cause: &'a Failure },
+    Upstream {
+        name: &'a str,
+        cause: &'a Failure,
+    },
 }
 
 impl Refusal<'_> {
@@ -22,7 +25,9 @@ impl Refusal<'_> {
         match self {
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoRoute => StatusCode::NOT_FOUND,
-            Self::Upstream { cause: Failure::HeadTimeout(_) | Failure::IdleTimeout(_), .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Upstream { cause: Failure::HeadTimeout(_) | Failure::IdleTimeout(_), .. } => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
             Self::Upstream { cause: Failure::ClientBody(_), .. } => StatusCode::BAD_REQUEST,
             Self::Upstream { .. } => StatusCode::BAD_GATEWAY,
         }

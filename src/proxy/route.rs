@@ -50,7 +50,10 @@ impl Routes {
         let mut table = Vec::new();
         for route in routes {
             let name = route.upstreams.first().ok_or_else(|| {
-                format!("[[route]] path_prefix = {:?}: upstreams is empty; name an [[upstream]]", route.path_prefix)
+                format!(
+                    "[[route]] path_prefix = {:?}: upstreams is empty; name an [[upstream]]",
+                    route.path_prefix
+                )
             })?;
             let found = upstreams.iter().find(|upstream| upstream.name() == name).ok_or_else(|| {
                 format!("[[route]] path_prefix = {:?}: no [[upstream]] is named {name:?}", route.path_prefix)

@@ -57,7 +57,8 @@ impl Ledger {
             "Exchanges by what was recorded of them; their sum is every exchange that has ended.",
             &["outcome", "reason"],
         );
-        let all = [("full", ""), ("shape", "budget"), ("meta", "asked"), ("off", "disabled"), ("off", "opt_out")];
+        let all =
+            [("full", ""), ("shape", "budget"), ("meta", "asked"), ("off", "disabled"), ("off", "opt_out")];
         for (outcome, reason) in all.into_iter().chain(DROPPED.map(|(_, name)| ("dropped", name))) {
             turns.with_label_values(&[outcome, reason]);
         }
@@ -77,9 +78,14 @@ impl Ledger {
         Self(Arc::new(Columns {
             turns,
             stream_errors,
-            bytes: metrics.counter("serin_recorder_bytes_total", "Bytes of exchanges written to the journal, before compression."),
-            gaps: metrics.counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
-            queue_bytes: metrics.gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
+            bytes: metrics.counter(
+                "serin_recorder_bytes_total",
+                "Bytes of exchanges written to the journal, before compression.",
+            ),
+            gaps: metrics
+                .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
+            queue_bytes: metrics
+                .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
             pending: Default::default(),
         }))

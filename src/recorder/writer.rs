@@ -58,8 +58,10 @@ pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Erro
     };
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config.opt_out);
-    let run = move || Loop { journals, ledger, budget, group: Group::default(), failing: false }.run(&receiver);
-    let thread = std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
+    let run =
+        move || Loop { journals, ledger, budget, group: Group::default(), failing: false }.run(&receiver);
+    let thread =
+        std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some(thread))))
 }
 
@@ -67,7 +69,9 @@ impl Writer {
     /// Waits until everything offered so far is durable. Every [`Recorder`] must be gone, or this waits for ever.
     pub fn join(self) {
         if let Some(Err(_)) = self.0.map(JoinHandle::join) {
-            tracing::error!("the recorder's thread died; the journal on disk is intact up to its last commit");
+            tracing::error!(
+                "the recorder's thread died; the journal on disk is intact up to its last commit"
+            );
         }
     }
 }
@@ -153,7 +157,8 @@ impl Loop {
             Ok(_) => {
                 group.levels.iter().for_each(|level| self.ledger.recorded(*level));
                 self.ledger.wrote(group.bytes);
-                let lag = group.oldest.map_or(0.0, |oldest| clock::now().duration_since(oldest).as_secs_f64());
+                let lag =
+                    group.oldest.map_or(0.0, |oldest| clock::now().duration_since(oldest).as_secs_f64());
                 self.ledger.durable_lag(lag);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("recording works again");

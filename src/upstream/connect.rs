@@ -35,7 +35,9 @@ impl Endpoint {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("url {url:?} cannot be read: {error}"))?;
         let host = uri.host().ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
         if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
-            return Err(format!("url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"));
+            return Err(format!(
+                "url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"
+            ));
         }
         let secure = match uri.scheme_str() {
             Some("http") => false,
@@ -69,14 +71,15 @@ impl Endpoint {
                 Some((tls, name)) => Ok(Stream::Tls(Box::new(tls.connect(name.clone(), tcp).await?))),
             }
         };
-        tokio::time::timeout(limit, opening)
-            .await
-            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}"))))
+        tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")))
+        })
     }
 }
 
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(host.to_owned()).map_err(|error| format!("host {host:?} cannot be verified by TLS: {error}"))
+    ServerName::try_from(host.to_owned())
+        .map_err(|error| format!("host {host:?} cannot be verified by TLS: {error}"))
 }
 
 fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
@@ -84,7 +87,9 @@ fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
     match ca_file {
         Some(path) => {
             let read = |error| format!("ca_file {}: {error}", path.display());
-            for certificate in rustls::pki_types::CertificateDer::pem_file_iter(path).map_err(|e| read(e.to_string()))? {
+            for certificate in
+                rustls::pki_types::CertificateDer::pem_file_iter(path).map_err(|e| read(e.to_string()))?
+            {
                 roots.add(certificate.map_err(|e| read(e.to_string()))?).map_err(|e| read(e.to_string()))?;
             }
         }
@@ -92,7 +97,9 @@ fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
             let found = rustls_native_certs::load_native_certs();
             let (added, _) = roots.add_parsable_certificates(found.certs);
             if added == 0 {
-                return Err("no trusted certificates on this system; install ca-certificates or set ca_file".into());
+                return Err(
+                    "no trusted certificates on this system; install ca-certificates or set ca_file".into()
+                );
             }
         }
     }

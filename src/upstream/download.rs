@@ -19,12 +19,18 @@ use crate::units::Span;
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 const REDIRECTS: usize = 5;
-const TIMERS: Timers =
-    Timers { connect: Span::seconds(20), head: Span::seconds(60), idle: Span::seconds(60), pool_idle: Span::seconds(1), pool_size: 1 };
+const TIMERS: Timers = Timers {
+    connect: Span::seconds(20),
+    head: Span::seconds(60),
+    idle: Span::seconds(60),
+    pool_idle: Span::seconds(1),
+    pool_size: 1,
+};
 
 /// Downloads `url` into `part`, following a few redirects. Runs its own small runtime: it is called from a thread.
 pub fn download(url: &str, part: &Path, cancel: &AtomicBool, progress: Progress<'_>) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
         let mut response = locate(url).await?;
         let total = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
@@ -51,16 +57,23 @@ async fn locate(url: &str) -> Result<Response, String> {
     let mut url = url.to_owned();
     for _ in 0..=REDIRECTS {
         let uri: hyper::Uri = url.parse().map_err(|error| format!("url {url:?} cannot be read: {error}"))?;
-        let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority().map(|a| a.as_str()).unwrap_or_default());
+        let (scheme, authority) =
+            (uri.scheme_str().unwrap_or_default(), uri.authority().map(|a| a.as_str()).unwrap_or_default());
         let origin = format!("{scheme}://{authority}");
         let server = Http::at("download", Endpoint::parse(&origin, None)?, TIMERS);
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let request = hyper::Request::get(target).body(Replay::held(Bytes::new())).map_err(|error| error.to_string())?;
+        let request = hyper::Request::get(target)
+            .body(Replay::held(Bytes::new()))
+            .map_err(|error| error.to_string())?;
         let response = server.call(request).await.map_err(|failed| format!("{origin} {}", failed.cause))?;
         let status = response.status();
         match response.headers().get(LOCATION).and_then(|location| location.to_str().ok()) {
             Some(location) if status.is_redirection() => {
-                url = if location.starts_with('/') { format!("{origin}{location}") } else { location.to_owned() };
+                url = if location.starts_with('/') {
+                    format!("{origin}{location}")
+                } else {
+                    location.to_owned()
+                };
             }
             _ if status.is_success() => return Ok(response),
             _ => return Err(format!("{url} answered {status}")),

@@ -89,7 +89,11 @@ struct Parts {
 impl Embedded {
     /// Starts the engine with the reference model in it.
     pub fn start(config: Config, metrics: &Metrics) -> Result<Self, serin_engine::Error> {
-        let engine = Engine::start(EngineConfig { threads: config.threads, slots: config.slots, queue: config.queue })?;
+        let engine = Engine::start(EngineConfig {
+            threads: config.threads,
+            slots: config.slots,
+            queue: config.queue,
+        })?;
         engine.add(Model::reference()?);
         let counts = Counts::new(metrics);
         Ok(Self(Arc::new(Parts { engine, config, counts, chat: Mutex::new(Chat::None) })))
@@ -126,7 +130,8 @@ impl Embedded {
         let bytes = match Limited::new(body, limit.0 as usize).collect().await {
             Ok(collected) => collected.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let message = format!("the request is larger than {limit}; raise [fallback] max_request to allow it");
+                let message =
+                    format!("the request is larger than {limit}; raise [fallback] max_request to allow it");
                 return Ok(answer::error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message));
             }
             Err(error) => return Err(Failure::ClientBody(error.to_string())),
@@ -137,7 +142,8 @@ impl Embedded {
         };
         match self.model_for(&ask.model) {
             Ok(model) => {
-                let answered = answer::generate(&self.0.engine, ask, model, self.0.config.index_topk.0, &self.0.counts);
+                let answered =
+                    answer::generate(&self.0.engine, ask, model, self.0.config.index_topk.0, &self.0.counts);
                 Ok(answered.await)
             }
             Err((status, code, message)) => Ok(answer::error(status, code, &message)),

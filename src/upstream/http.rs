@@ -81,7 +81,9 @@ impl Shared {
     /// The youngest usable connection. Old ones are dropped: a server may be about to close them.
     fn take(&self) -> Option<(Instant, Link)> {
         let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = unused.pop_back().filter(|(since, _)| clock::now().duration_since(*since) < self.timers.pool_idle.0);
+        let fresh = unused
+            .pop_back()
+            .filter(|(since, _)| clock::now().duration_since(*since) < self.timers.pool_idle.0);
         if fresh.is_none() {
             unused.clear();
         }
@@ -102,7 +104,9 @@ impl Http {
         let endpoint = Endpoint::parse(&config.url, config.ca_file.as_deref())?;
         let host = match config.host {
             HostHeader::Pass => None,
-            HostHeader::Rewrite => Some(HeaderValue::try_from(endpoint.authority()).map_err(|e| e.to_string())?),
+            HostHeader::Rewrite => {
+                Some(HeaderValue::try_from(endpoint.authority()).map_err(|e| e.to_string())?)
+            }
         };
         Ok(Self { host, health: Some(health), ..Self::at(&config.name, endpoint, timers) })
     }
@@ -117,13 +121,18 @@ impl Http {
     async fn link(&self) -> Result<(Link, bool), Failure> {
         while let Some((_, mut link)) = self.shared.take() {
             // A connection the server closed meanwhile shows itself on this poll.
-            std::future::poll_fn(|cx| Poll::Ready(link.drive(cx))).await;
+            std::future::poll_fn(|cx| {
+                let _: () = link.drive(cx);
+                Poll::Ready(())
+            })
+            .await;
             if link.usable() {
                 return Ok((link, true));
             }
         }
         let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
-        let stream = self.endpoint.open(self.shared.timers.connect.0).await.map_err(|error| refused(&error))?;
+        let stream =
+            self.endpoint.open(self.shared.timers.connect.0).await.map_err(|error| refused(&error))?;
         let (sender, connection) = Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream))
@@ -146,7 +155,10 @@ impl Http {
                 Err(_) => return Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
             };
             match sent {
-                Ok(answer) => return Ok(answer.map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.shared.clone()))))),
+                Ok(answer) => {
+                    return Ok(answer
+                        .map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.shared.clone())))));
+                }
                 // Never sent: the pooled connection died under us before the first byte. Nobody has seen the request.
                 Err((_, Some(unsent))) if reused => request = unsent,
                 Err((error, unsent)) => {
@@ -380,13 +392,14 @@ impl http_body::Body for Driven {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let this = self.get_mut();
-        if this.next.is_none() && !this.ended {
-            if let Some(frame) = this.gather(cx).frame() {
-                this.begun = true;
-                this.unflushed = true;
-                this.latest = clock::now();
-                return Poll::Ready(Some(Ok(frame)));
-            }
+        if this.next.is_none()
+            && !this.ended
+            && let Some(frame) = this.gather(cx).frame()
+        {
+            this.begun = true;
+            this.unflushed = true;
+            this.latest = clock::now();
+            return Poll::Ready(Some(Ok(frame)));
         }
         match this.next.take() {
             // hyper's server drops what it has not yet flushed when a body fails. Giving it one turn to flush lets the

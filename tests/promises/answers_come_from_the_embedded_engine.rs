@@ -27,7 +27,10 @@ fn a_code_from_an_earlier_turn_is_recalled() {
     assert!(text.contains("amber-river-4821-k"), "{body}");
     assert_eq!(body["choices"][0]["finish_reason"], "stop");
     let usage = &body["usage"];
-    assert!(usage["prompt_tokens"].as_u64() > Some(30) && usage["completion_tokens"].as_u64() > Some(5), "{usage}");
+    assert!(
+        usage["prompt_tokens"].as_u64() > Some(30) && usage["completion_tokens"].as_u64() > Some(5),
+        "{usage}"
+    );
     // What was never given is not invented.
     let none = json!({"model": "serin-reference", "messages": [{"role": "user", "content": STEM}], "temperature": 0});
     assert!(wire::chat(serin.traffic(), &none).text().contains("NONE"));
@@ -73,7 +76,8 @@ fn a_second_turn_reuses_the_first() {
 fn what_it_cannot_do_is_refused_in_the_api_s_own_form() {
     let serin = Serin::start("[fallback]\nfor = []\n");
     let messages = json!([{"role": "user", "content": "x"}]);
-    let refused = wire::chat(serin.traffic(), &json!({"model": "serin-reference", "messages": messages, "n": 2}));
+    let refused =
+        wire::chat(serin.traffic(), &json!({"model": "serin-reference", "messages": messages, "n": 2}));
     assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (400, Some("invalid_request")));
     let unknown = wire::chat(serin.traffic(), &json!({"model": "gpt-9", "messages": messages}));
     assert_eq!((unknown.status, unknown.json()["error"]["code"].as_str()), (404, Some("model_not_found")));
@@ -90,12 +94,15 @@ fn a_client_that_leaves_stops_the_engine() {
     let serin = Serin::start("");
     let mut asked = json!({"model": "serin-reference", "max_tokens": 100_000, "stream": true});
     // A long text keeps the engine reading long enough to leave in the middle.
-    asked["messages"] = json!([{"role": "user", "content": "the box is on the shelf and the door is open ".repeat(9_000)}]);
+    asked["messages"] =
+        json!([{"role": "user", "content": "the box is on the shelf and the door is open ".repeat(9_000)}]);
     let mut client = wire::connect(serin.traffic());
     client.write_all(&wire::post("/v1/chat/completions", "", asked.to_string().as_bytes())).unwrap();
     eventually("the engine has it", || (serin.metric("serin_engine_queue_depth") == Some(1.0)).then_some(()));
     drop(client);
-    eventually("the engine is free", || (serin.metric("serin_engine_queue_depth") == Some(0.0)).then_some(()));
+    eventually("the engine is free", || {
+        (serin.metric("serin_engine_queue_depth") == Some(0.0)).then_some(())
+    });
     let cancelled = "serin_engine_requests_total{model_name=\"serin-reference\",outcome=\"cancelled\"}";
     assert_eq!(serin.metric(cancelled), Some(1.0), "{}", serin.metrics());
 }
@@ -114,7 +121,9 @@ fn a_busy_engine_refuses_instead_of_piling_up() {
     let _working = hold();
     serin.reaches("serin_engine_tokens_total{kind=\"prompt\"}", 1.0);
     let _waiting = hold();
-    eventually("the second one waits", || (serin.metric("serin_engine_queue_depth") == Some(2.0)).then_some(()));
+    eventually("the second one waits", || {
+        (serin.metric("serin_engine_queue_depth") == Some(2.0)).then_some(())
+    });
     let refused = wire::chat(serin.traffic(), &recall("serin-reference"));
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")), "{}", refused.text());
     assert_eq!(refused.json()["error"]["code"], "engine_busy");

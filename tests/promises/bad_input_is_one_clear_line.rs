@@ -29,15 +29,39 @@ fn every_kind_of_mistake_at_start() {
     std::fs::write(dir.path().join("broken.gguf"), b"GGUF\x03\0\0\0 this is no model").unwrap();
     std::fs::write(dir.path().join("data"), b"a file, not a directory").unwrap();
     let cases: [(&str, i32, &[&str]); 10] = [
-        ("[listen]\nadress = \"x\"\n", 64, &["config.toml:", "unknown key `adress`", "expected one of `address`"]),
+        (
+            "[listen]\nadress = \"x\"\n",
+            64,
+            &["config.toml:", "unknown key `adress`", "expected one of `address`"],
+        ),
         ("[canary]\ninterval = \"often\"\n", 64, &["config.toml:", "often"]),
-        (&format!("[listen]\naddress = \"{address}\"\n"), 69, &["[listen] address", &address.to_string(), "in use"]),
+        (
+            &format!("[listen]\naddress = \"{address}\"\n"),
+            69,
+            &["[listen] address", &address.to_string(), "in use"],
+        ),
         (&format!("[admin]\naddress = \"{address}\"\n"), 69, &["[admin] address", "in use"]),
-        ("[fallback]\nmodel = \"./broken.gguf\"\n[record]\nenabled = false\n", 66, &["[fallback] model", "broken.gguf"]),
-        ("[fallback]\nmodel = \"./missing.gguf\"\n[record]\nenabled = false\n", 66, &["[fallback] model", "missing.gguf"]),
-        ("[fallback]\nmodel = \"smollm3\"\n[record]\nenabled = false\n", 64, &["smollm2-135m-instruct", "a path or a URL"]),
+        (
+            "[fallback]\nmodel = \"./broken.gguf\"\n[record]\nenabled = false\n",
+            66,
+            &["[fallback] model", "broken.gguf"],
+        ),
+        (
+            "[fallback]\nmodel = \"./missing.gguf\"\n[record]\nenabled = false\n",
+            66,
+            &["[fallback] model", "missing.gguf"],
+        ),
+        (
+            "[fallback]\nmodel = \"smollm3\"\n[record]\nenabled = false\n",
+            64,
+            &["smollm2-135m-instruct", "a path or a URL"],
+        ),
         ("[listen]\ncert_file = \"no.pem\"\nkey_file = \"no.pem\"\n", 66, &["no.pem"]),
-        ("[[upstream]]\nname = \"r\"\nurl = \"localhost:1\"\n", 64, &["[[upstream]] name = \"r\"", "http://"]),
+        (
+            "[[upstream]]\nname = \"r\"\nurl = \"localhost:1\"\n",
+            64,
+            &["[[upstream]] name = \"r\"", "http://"],
+        ),
         ("", 74, &["[record] dir"]),
     ];
     for (extra, code, parts) in cases {
@@ -97,7 +121,8 @@ fn a_second_serin_on_one_journal_is_refused_and_harms_nothing() {
 fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n[fallback]\nfor = []\n");
+    let extra =
+        format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n[fallback]\nfor = []\n");
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
     let mut serin = program::Program::start(program::command(dir.path()));
     for _ in 0..3 {
@@ -114,5 +139,9 @@ fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
     assert_eq!(lines.len(), 1, "{said}");
     assert!(lines[0].contains("url in its [[upstream]] section"), "{}", lines[0]);
     let listed = program::run(dir.path(), &["sessions", "list", "--json"]);
-    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 3, "refused requests are recorded too");
+    assert_eq!(
+        String::from_utf8(listed.stdout).unwrap().lines().count(),
+        3,
+        "refused requests are recorded too"
+    );
 }

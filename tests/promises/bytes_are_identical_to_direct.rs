@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
+use crate::support::Serin;
 use crate::support::upstream::{Upstream, chunk, chunked, whole};
 use crate::support::wire::{self, post};
-use crate::support::Serin;
 
 /// Formatting that any parse-and-rewrite would lose.
 const ODD: &[u8] = b"{ \"model\" :\"m\",\t\"messages\":[{\"content\":\"\\u00e9 \xe2\x82\xac\",\"role\":\"user\"}] ,\"x\":1.50,\"x\":2e0, \"n\":null }\n";
@@ -15,12 +15,17 @@ fn a_request_arrives_as_it_was_sent() {
     let serin = Serin::before(upstream.address, "");
     let bodies: [&[u8]; 5] = [ODD, b"", b"not json", &[0, 255, 13, 10, 0], &vec![b'x'; 3_000_000]];
     for body in bodies {
-        let request = post("/v1/chat/completions?a=%2F&b=", "X-Odd-Case: Kept\r\nx-twice: 1\r\nx-twice: 2\r\n", body);
+        let request =
+            post("/v1/chat/completions?a=%2F&b=", "X-Odd-Case: Kept\r\nx-twice: 1\r\nx-twice: 2\r\n", body);
         assert_eq!(wire::send(serin.traffic(), &request).status, 200);
     }
     let received = upstream.received();
     for (request, body) in received.iter().zip(bodies) {
-        assert!(request.head.starts_with("POST /v1/chat/completions?a=%2F&b= HTTP/1.1\r\n"), "{}", request.head);
+        assert!(
+            request.head.starts_with("POST /v1/chat/completions?a=%2F&b= HTTP/1.1\r\n"),
+            "{}",
+            request.head
+        );
         assert!(request.body == body, "a body of {} bytes changed", body.len());
         assert_eq!(request.headers("x-twice"), ["1", "2"]);
         assert!(request.head.contains("\r\nX-Odd-Case: Kept\r\n"), "{}", request.head);
@@ -36,9 +41,13 @@ fn nothing_is_added_but_a_request_id() {
     let bare = wire::send(serin.traffic(), b"GET /v1/models HTTP/1.1\r\nHost: h\r\n\r\n");
     let id = bare.header("x-request-id").expect("one is made");
     assert_eq!(upstream.received()[0].headers("x-request-id"), [id]);
-    let with = wire::send(serin.traffic(), b"GET /v1/models HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n");
+    let with =
+        wire::send(serin.traffic(), b"GET /v1/models HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n");
     assert_eq!(with.head, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n");
-    assert_eq!(upstream.received()[1].head, "GET /v1/models HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n");
+    assert_eq!(
+        upstream.received()[1].head,
+        "GET /v1/models HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\n\r\n"
+    );
 }
 
 #[test]
@@ -54,8 +63,12 @@ fn a_response_arrives_as_it_was_sent() {
         let upstream = Upstream::canned(whole(status, kind, body));
         let serin = Serin::before(upstream.address, "");
         let request = post("/v1/chat/completions", "", b"{}");
-        let (direct, through) = (wire::send(upstream.address, &request), wire::send(serin.traffic(), &request));
-        assert_eq!((through.status, through.header("content-type")), (direct.status, direct.header("content-type")));
+        let (direct, through) =
+            (wire::send(upstream.address, &request), wire::send(serin.traffic(), &request));
+        assert_eq!(
+            (through.status, through.header("content-type")),
+            (direct.status, direct.header("content-type"))
+        );
         assert!(through.body == body && through.whole, "{status}: the body changed");
         // A refusal is passed on, never retried.
         assert_eq!(upstream.received().len(), 2);
@@ -66,7 +79,9 @@ fn a_response_arrives_as_it_was_sent() {
 fn awkward_stream() -> Vec<u8> {
     let mut bytes = b"\xef\xbb\xbf: comment\n\nevent: x\r\nid: 1\r\nretry: 10\r\ndata: a\r\ndata: b\r\n\r\ndata:c\rdata: d\r\r".to_vec();
     for token in ["\u{e9}", "\u{4e2d}\u{6587}", "\u{1f426}", " word"] {
-        bytes.extend_from_slice(format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{token}\"}}}}]}}\n\n").as_bytes());
+        bytes.extend_from_slice(
+            format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{token}\"}}}}]}}\n\n").as_bytes(),
+        );
     }
     bytes.extend_from_slice(b"data: {\"choices\":[]}\n\ndata: [DONE]\n\n");
     bytes
@@ -122,7 +137,9 @@ fn a_broken_answer_stays_broken() {
 
 #[test]
 fn what_is_not_an_api_passes_too() {
-    let upstream = Upstream::start(|request, out| out.write_all(&whole("200 OK", "x/y", request.head.as_bytes())).is_ok());
+    let upstream = Upstream::start(|request, out| {
+        out.write_all(&whole("200 OK", "x/y", request.head.as_bytes())).is_ok()
+    });
     let serin = Serin::before(upstream.address, "");
     for line in ["GET /", "PUT /a//b/../c?d#", "DELETE /v1/files/%00", "OPTIONS *", "PATCH /x", "REPORT /y"] {
         let line = line.trim_end_matches('#');
@@ -134,7 +151,11 @@ fn what_is_not_an_api_passes_too() {
     head.write_all(b"HEAD / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
     while wire::more(&mut head, &mut bytes) {}
-    assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n") && bytes.ends_with(b"\r\n\r\n"), "{}", String::from_utf8_lossy(&bytes));
+    assert!(
+        bytes.starts_with(b"HTTP/1.1 200 OK\r\n") && bytes.ends_with(b"\r\n\r\n"),
+        "{}",
+        String::from_utf8_lossy(&bytes)
+    );
 }
 
 #[test]
@@ -149,7 +170,10 @@ fn many_at_once_never_mix() {
             std::thread::spawn(move || {
                 let mut stream = wire::connect(address);
                 for round in 0..40 {
-                    let body = format!("{{\"client\":{client},\"round\":{round},\"pad\":\"{}\"}}", "z".repeat(round * 97));
+                    let body = format!(
+                        "{{\"client\":{client},\"round\":{round},\"pad\":\"{}\"}}",
+                        "z".repeat(round * 97)
+                    );
                     stream.write_all(&post("/v1/chat/completions", "", body.as_bytes())).unwrap();
                     assert_eq!(wire::read_answer(&mut stream).text(), body);
                 }

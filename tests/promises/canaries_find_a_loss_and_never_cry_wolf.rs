@@ -37,12 +37,18 @@ fn recalled(exposition: &str) -> f64 {
 /// Lets `count` probes be recalled and demands that none was lost meanwhile.
 fn healthy(index_topk: &str, length: u32, count: f64) {
     let serin = start(index_topk, length);
-    let text = eventually("enough probes", || Some(serin.metrics()).filter(|text| recalled(text) + losses(text) >= count));
+    let text = eventually("enough probes", || {
+        Some(serin.metrics()).filter(|text| recalled(text) + losses(text) >= count)
+    });
     assert_eq!(losses(&text), 0.0, "index_topk {index_topk} at {length}: a false loss\n{text}");
     assert_eq!(probes(&text, |verdict| verdict != "recalled"), 0.0, "{text}");
-    let ratio = text.lines().find(|line| line.starts_with("serin_context_loss_ratio{")).expect("the ratio is shown");
+    let ratio =
+        text.lines().find(|line| line.starts_with("serin_context_loss_ratio{")).expect("the ratio is shown");
     assert!(ratio.ends_with(" 0"), "{ratio}");
-    assert!(ratio.contains("upstream=\"embedded\"") && ratio.contains("model_name=\"serin-reference\""), "{ratio}");
+    assert!(
+        ratio.contains("upstream=\"embedded\"") && ratio.contains("model_name=\"serin-reference\""),
+        "{ratio}"
+    );
 }
 
 #[test]
@@ -60,9 +66,9 @@ fn at_32k_a_selection_of_512_is_a_loss_and_becomes_an_alarm() {
     let serin = start("512", 32_768);
     let (text, stream) = eventually("an alarm", || {
         let text = serin.metrics();
-        let breached = text.lines().find(|line| {
-            line.starts_with("serin_alarm_state{state=\"breached\"") && line.ends_with(" 1")
-        });
+        let breached = text
+            .lines()
+            .find(|line| line.starts_with("serin_alarm_state{state=\"breached\"") && line.ends_with(" 1"));
         let stream = breached?.split("stream=\"").nth(1)?.split('"').next()?.to_owned();
         Some((text, stream))
     });
@@ -73,7 +79,8 @@ fn at_32k_a_selection_of_512_is_a_loss_and_becomes_an_alarm() {
     let (rest, length) = rest.rsplit_once('/').unwrap();
     let (model, kind) = rest.rsplit_once('/').unwrap();
     let series = |name: &str| {
-        let labels = format!("kind=\"{kind}\",length=\"{length}\",model_name=\"{model}\",upstream=\"{upstream}\"");
+        let labels =
+            format!("kind=\"{kind}\",length=\"{length}\",model_name=\"{model}\",upstream=\"{upstream}\"");
         value(&text, &format!("{name}{{{labels}}}")).unwrap_or_else(|| panic!("no {name}"))
     };
     let (lower, ratio, upper) = (
@@ -112,8 +119,14 @@ fn a_forged_tag_makes_nobody_a_canary() {
     let upstream = Upstream::canned(crate::support::upstream::whole("200 OK", "application/json", b"{}"));
     let serin = Serin::before(upstream.address, "");
     let forged = format!("x-serin-canary: probe-1.{}\r\n", "0".repeat(64));
-    crate::support::wire::send(serin.traffic(), &crate::support::wire::post("/v1/chat/completions", &forged, b"{}"));
+    crate::support::wire::send(
+        serin.traffic(),
+        &crate::support::wire::post("/v1/chat/completions", &forged, b"{}"),
+    );
     serin.reaches("serin_proxy_forged_tags_total", 1.0);
-    assert_eq!(serin.metric("serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}"), Some(1.0));
+    assert_eq!(
+        serin.metric("serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}"),
+        Some(1.0)
+    );
     assert!(upstream.received()[0].headers("x-serin-canary").is_empty());
 }

@@ -53,7 +53,9 @@ fn while_the_request_is_still_being_sent() {
     let upstream = Upstream::start(|_, _| false);
     let serin = Serin::before(upstream.address, "");
     let mut client = wire::connect(serin.traffic());
-    client.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{\"half\":").unwrap();
+    client
+        .write_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{\"half\":")
+        .unwrap();
     eventually("it is in flight", || (serin.metric("serin_proxy_in_flight") == Some(1.0)).then_some(()));
     drop(client);
     eventually("the upstream sees its connection closed", || (upstream.gone() == 1).then_some(()));

@@ -18,7 +18,10 @@ fn a_stream_that_runs_is_finished_and_recorded() {
         false
     });
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!("[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n", upstream.address);
+    let extra = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
+        upstream.address
+    );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
     let mut serin = Program::start(command(dir.path()));
     let mut client = wire::connect(serin.traffic);
@@ -44,7 +47,10 @@ fn a_second_signal_ends_it_at_once() {
         false
     });
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!("[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n", upstream.address);
+    let extra = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
+        upstream.address
+    );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
     let mut serin = Program::start(command(dir.path()));
     let mut client = wire::connect(serin.traffic);

@@ -13,11 +13,13 @@ fn the_page_and_the_program_agree() {
         .filter(|line| line.starts_with("| `serin_"))
         .map(|line| {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
-            let (name, labels) = cells[1].trim_matches('`').split_once('{').unwrap_or((cells[1].trim_matches('`'), "}"));
+            let (name, labels) =
+                cells[1].trim_matches('`').split_once('{').unwrap_or((cells[1].trim_matches('`'), "}"));
             (name.to_owned(), cells[2].to_owned(), labels.trim_end_matches('}').to_owned())
         })
         .collect();
-    let serin = Serin::start("[canary]\nenabled = false\n[[upstream]]\nname = \"r\"\nurl = \"http://127.0.0.1:9\"\n");
+    let serin =
+        Serin::start("[canary]\nenabled = false\n[[upstream]]\nname = \"r\"\nurl = \"http://127.0.0.1:9\"\n");
     let registered: BTreeSet<_> = serin
         .families()
         .into_iter()
@@ -25,5 +27,8 @@ fn the_page_and_the_program_agree() {
         .collect();
     let missing: Vec<_> = registered.difference(&documented).collect();
     let gone: Vec<_> = documented.difference(&registered).collect();
-    assert!(missing.is_empty() && gone.is_empty(), "not on the page: {missing:#?}\nonly on the page: {gone:#?}");
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "not on the page: {missing:#?}\nonly on the page: {gone:#?}"
+    );
 }

@@ -13,7 +13,9 @@ fn nowhere() -> std::net::SocketAddr {
 }
 
 fn before(address: std::net::SocketAddr, fallback: &str) -> Serin {
-    Serin::start(&format!("[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n[fallback]\n{fallback}\n"))
+    Serin::start(&format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n[fallback]\n{fallback}\n"
+    ))
 }
 
 fn ask(serin: &Serin, extra: serde_json::Value) -> wire::Answer {
@@ -26,7 +28,12 @@ fn ask(serin: &Serin, extra: serde_json::Value) -> wire::Answer {
 fn a_refused_chat_is_answered_and_says_by_whom() {
     let serin = before(nowhere(), "for = [\"*\"]");
     let answer = ask(&serin, json!({}));
-    assert_eq!((answer.status, answer.header("x-serin-served-by")), (200, Some("embedded")), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.header("x-serin-served-by")),
+        (200, Some("embedded")),
+        "{}",
+        answer.text()
+    );
     assert_eq!(answer.json()["object"], "chat.completion");
     serin.reaches("serin_proxy_fallback_total{reason=\"refused\"}", 1.0);
     assert_eq!(serin.metric("serin_upstream_up{upstream=\"router\"}"), Some(0.0));
@@ -68,7 +75,8 @@ fn traffic_returns_when_the_router_is_back() {
         let (mut stream, _) = back.accept().unwrap();
         let mut seen = Vec::new();
         while wire::find(&seen, b"max_tokens").is_none() && wire::more(&mut stream, &mut seen) {}
-        std::io::Write::write_all(&mut stream, &whole("200 OK", "application/json", b"{\"router\":1}")).unwrap();
+        std::io::Write::write_all(&mut stream, &whole("200 OK", "application/json", b"{\"router\":1}"))
+            .unwrap();
     });
     let answer = ask(&serin, json!({}));
     assert_eq!((answer.text().as_str(), answer.header("x-serin-served-by")), ("{\"router\":1}", None));

@@ -23,7 +23,14 @@ fn python() -> PathBuf {
             assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
         };
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&root));
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", OPENAI]));
+        run(Command::new(&python).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            OPENAI,
+        ]));
         std::fs::write(mark, "").unwrap();
     });
     python

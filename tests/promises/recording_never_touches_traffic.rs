@@ -18,8 +18,12 @@ fn the_ledger_covers_every_exchange() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
     let serin = Serin::before(upstream.address, "");
     let body = json!({"model": "m", "messages": []}).to_string();
-    for headers in ["", "x-serin-record: off\r\n", "x-serin-record: meta\r\n", "x-serin-record: nonsense\r\n"] {
-        assert_eq!(wire::send(serin.traffic(), &wire::post("/v1/chat/completions", headers, body.as_bytes())).status, 200);
+    for headers in ["", "x-serin-record: off\r\n", "x-serin-record: meta\r\n", "x-serin-record: nonsense\r\n"]
+    {
+        assert_eq!(
+            wire::send(serin.traffic(), &wire::post("/v1/chat/completions", headers, body.as_bytes())).status,
+            200
+        );
     }
     let full = "serin_recorder_turns_total{outcome=\"full\",reason=\"\"}";
     let meta = "serin_recorder_turns_total{outcome=\"meta\",reason=\"asked\"}";
@@ -27,7 +31,8 @@ fn the_ledger_covers_every_exchange() {
     serin.reaches(full, 1.0);
     assert_eq!(serin.metric("serin_recorder_turns_total{outcome=\"off\",reason=\"opt_out\"}"), Some(1.0));
     let metrics = serin.metrics();
-    let proxied = value(&metrics, "serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}").unwrap();
+    let proxied =
+        value(&metrics, "serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}").unwrap();
     assert_eq!(turns(&metrics), proxied);
     // The header is ours and goes no further.
     assert!(upstream.received().iter().all(|request| request.headers("x-serin-record").is_empty()));
@@ -57,7 +62,9 @@ fn a_journal_that_vanishes_is_counted_and_traffic_goes_on() {
         let answer = send();
         assert_eq!((answer.status, answer.text().as_str()), (200, "{\"ok\":1}"));
     }
-    crate::support::eventually("six exchanges in the ledger", || (turns(&serin.metrics()) == 6.0).then_some(()));
+    crate::support::eventually("six exchanges in the ledger", || {
+        (turns(&serin.metrics()) == 6.0).then_some(())
+    });
     assert_eq!(wire::get(serin.admin(), "/readyz").status, 200);
 }
 

@@ -8,7 +8,10 @@ use crate::support::{base, eventually, program, value, wire};
 fn every_acknowledged_turn_is_there_after_kill_9() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"choices\":[]}"));
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!("[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n", upstream.address);
+    let extra = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
+        upstream.address
+    );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
     let mut durable = 0;
     for round in 0..5 {

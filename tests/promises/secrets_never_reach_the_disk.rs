@@ -14,7 +14,8 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn a_planted_key_is_nowhere_in_the_journal() {
-    let answer = format!("HTTP/1.1 200 OK\r\nSet-Cookie: s={MARK}\r\nX-Odd: {MARK}\r\nContent-Length: 2\r\n\r\n{{}}");
+    let answer =
+        format!("HTTP/1.1 200 OK\r\nSet-Cookie: s={MARK}\r\nX-Odd: {MARK}\r\nContent-Length: 2\r\n\r\n{{}}");
     let upstream = Upstream::canned(answer.into_bytes());
     let mut serin = Serin::before(upstream.address, "");
     let headers = format!(

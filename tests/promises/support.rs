@@ -5,14 +5,14 @@ pub mod upstream;
 pub mod wire;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serin::app::App;
 use serin::config::Config;
 
 /// Waits until `done` yields something; a promise that is not kept within half a minute is broken.
 pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let begun = serin::clock::now();
     loop {
         if let Some(found) = done() {
             return found;
@@ -90,7 +90,9 @@ impl Drop for Serin {
 
 /// The value of one series in an exposition.
 pub fn value(exposition: &str, series: &str) -> Option<f64> {
-    let line = exposition.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
+    let line = exposition
+        .lines()
+        .find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 

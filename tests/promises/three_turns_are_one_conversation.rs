@@ -14,7 +14,8 @@ fn counting() -> Upstream {
         let text = format!("answer {}", asked["messages"].as_array().map_or(0, Vec::len));
         if asked["stream"] == true {
             let delta = |delta: Value, reason: Value| {
-                let event = json!({"model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
+                let event =
+                    json!({"model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]});
                 chunk(format!("data: {event}\n\n").as_bytes())
             };
             let (front, back) = text.split_at(3);
@@ -39,7 +40,8 @@ fn chat(serin: &Serin) {
     let mut messages = Vec::new();
     for (turn, text) in ["one?", "two?", "three?"].iter().enumerate() {
         messages.push(json!({"role": "user", "content": text}));
-        let answer = wire::chat(serin.traffic(), &json!({"model": "m", "messages": messages, "stream": turn == 1}));
+        let answer =
+            wire::chat(serin.traffic(), &json!({"model": "m", "messages": messages, "stream": turn == 1}));
         assert_eq!(answer.status, 200);
         messages.push(json!({"role": "assistant", "content": format!("answer {}", messages.len())}));
     }
@@ -57,8 +59,11 @@ fn listed_and_shown_from_the_command_line() {
     std::fs::write(dir.join("config.toml"), base(dir, "")).unwrap();
 
     let listed = program::run(dir, &["sessions", "list", "--json"]);
-    let lines: Vec<Value> =
-        String::from_utf8(listed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = String::from_utf8(listed.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let turns: Vec<_> = lines.iter().map(|line| line["turns"].as_u64().unwrap()).collect();
     assert_eq!(turns, [1, 3], "the latest first: {lines:?}");
     let id = lines[1]["id"].as_str().unwrap();
@@ -72,7 +77,8 @@ fn listed_and_shown_from_the_command_line() {
     assert_eq!(turns[2]["parent"], turns[1]["id"]);
     assert_eq!(turns[1]["request"]["messages"][0]["content"], "two?");
 
-    let readable = String::from_utf8(program::run(dir, &["sessions", "show", &id[..13]]).stdout).unwrap_or_default();
+    let readable =
+        String::from_utf8(program::run(dir, &["sessions", "show", &id[..13]]).stdout).unwrap_or_default();
     let whole = String::from_utf8(program::run(dir, &["sessions", "show", id]).stdout).unwrap();
     assert!(whole.contains("three?") && whole.contains("answer 5"), "{whole}");
     // A beginning of an id is enough where it is unambiguous.

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::*;
 use crate::canary::alarm::{BURST, State};
-use crate::units::Span;
 use crate::canary::scripted::{Asked, Scripted, code_in, response, says};
 use crate::fidelity::judge::Verdict;
+use crate::units::Span;
 
 struct Round {
     server: Scripted,

@@ -20,7 +20,8 @@ use crate::{clock, ids};
 
 /// An error in the API's form.
 pub fn error(status: StatusCode, code: &str, message: &str) -> Response {
-    let body = json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": code}});
+    let body =
+        json!({"error": {"message": message, "type": "invalid_request_error", "param": null, "code": code}});
     let mut response = whole(status, &body);
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
@@ -42,7 +43,13 @@ pub fn models(engine: &Engine) -> Response {
 }
 
 /// Runs the request on the engine.
-pub async fn generate(engine: &Engine, ask: Ask, model: String, index_topk: TopK, counts: &Counts) -> Response {
+pub async fn generate(
+    engine: &Engine,
+    ask: Ask,
+    model: String,
+    index_topk: TopK,
+    counts: &Counts,
+) -> Response {
     let form = Form::new(&ask, &model);
     let mut meter = counts.meter(&model);
     // One event per token and a few around them: with this capacity the engine never waits for a slow client.
@@ -151,7 +158,10 @@ impl Form {
                 "chat.completion",
                 json!([{"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": null, "finish_reason": reason}]),
             ),
-            false => ("text_completion", json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}])),
+            false => (
+                "text_completion",
+                json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+            ),
         };
         let mut object = self.object(kind, choice);
         object["usage"] = usage.json();
@@ -166,7 +176,10 @@ impl Form {
             ),
             false => {
                 let text = delta["content"].as_str().unwrap_or_default();
-                ("text_completion", json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]))
+                (
+                    "text_completion",
+                    json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
+                )
             }
         };
         event(&self.object(kind, choice))
@@ -205,7 +218,8 @@ fn stream(form: Form, usage: Usage, events: mpsc::Receiver<Event>) -> Response {
     if form.chat {
         ready.push_back(form.piece(json!({"role": "assistant", "content": ""}), None));
     }
-    let mut response = Response::new(Body::Embedded(Box::new(Stream { form, usage, events, ready, done: false })));
+    let mut response =
+        Response::new(Body::Embedded(Box::new(Stream { form, usage, events, ready, done: false })));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
@@ -246,7 +260,10 @@ impl http_body::Body for Stream {
     type Data = Bytes;
     type Error = Failure;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));

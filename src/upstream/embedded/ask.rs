@@ -23,12 +23,25 @@ const DEFAULT_MAX_TOKENS: usize = 1024;
 
 /// Parameters that change nothing we do, and so may be there.
 const HARMLESS: [&str; 12] = [
-    "user", "metadata", "store", "parallel_tool_calls", "reasoning_effort", "service_tier", "prompt_cache_key",
-    "safety_identifier", "chat_template_kwargs", "tool_choice", "include_reasoning", "separate_reasoning",
+    "user",
+    "metadata",
+    "store",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "service_tier",
+    "prompt_cache_key",
+    "safety_identifier",
+    "chat_template_kwargs",
+    "tool_choice",
+    "include_reasoning",
+    "separate_reasoning",
 ];
 
+/// Whether a value asks for nothing.
+type AsksNothing = fn(&Value) -> bool;
+
 /// Parameters that may be there with the value that asks for nothing.
-const NEUTRAL: [(&str, fn(&Value) -> bool); 9] = [
+const NEUTRAL: [(&str, AsksNothing); 9] = [
     ("n", |v| v.as_u64() == Some(1)),
     ("best_of", |v| v.as_u64() == Some(1)),
     ("logprobs", |v| *v == Value::Bool(false)),
@@ -43,7 +56,8 @@ const NEUTRAL: [(&str, fn(&Value) -> bool); 9] = [
 impl Ask {
     /// Reads a request body. Errors are for the client: what, where and what would do.
     pub fn parse(bytes: &[u8], chat: bool) -> Result<Self, String> {
-        let body: Value = serde_json::from_slice(bytes).map_err(|error| format!("the body is not JSON: {error}"))?;
+        let body: Value =
+            serde_json::from_slice(bytes).map_err(|error| format!("the body is not JSON: {error}"))?;
         let Value::Object(mut fields) = body else { return Err("the body is not a JSON object".to_owned()) };
         fields.retain(|_, value| !value.is_null());
         let mut take = |name: &str| fields.remove(name);
@@ -56,7 +70,9 @@ impl Ask {
             max_tokens: max_tokens(take("max_completion_tokens"), take("max_tokens"))?,
             temperature: within(take("temperature"), "temperature", 1.0, 0.0, 2.0)?,
             top_p: within(take("top_p"), "top_p", 1.0, 0.0, 1.0)?,
-            seed: take("seed").map(|seed| seed.as_i64().map(|s| s as u64).ok_or("seed must be an integer")).transpose()?,
+            seed: take("seed")
+                .map(|seed| seed.as_i64().map(|s| s as u64).ok_or("seed must be an integer"))
+                .transpose()?,
             stop: stop(take("stop"))?,
         };
         refuse_rest(&fields)?;
@@ -151,7 +167,8 @@ mod tests {
             (r#""stop":["",""]"#, "stop"),
             (r#""seed":"x""#, "seed"),
         ] {
-            let error = parse(&format!(r#"{{"messages":[{{"role":"user","content":"x"}}],{extra}}}"#)).unwrap_err();
+            let error =
+                parse(&format!(r#"{{"messages":[{{"role":"user","content":"x"}}],{extra}}}"#)).unwrap_err();
             assert!(error.contains(name), "{extra}: {error}");
         }
     }

@@ -22,7 +22,8 @@ pub struct Meter {
 
 impl Counts {
     pub fn new(metrics: &Metrics) -> Self {
-        let tokens = metrics.counters("serin_engine_tokens_total", "Tokens the embedded engine worked on.", &["kind"]);
+        let tokens =
+            metrics.counters("serin_engine_tokens_total", "Tokens the embedded engine worked on.", &["kind"]);
         for kind in ["prompt", "cached", "completion"] {
             tokens.with_label_values(&[kind]);
         }
@@ -34,7 +35,8 @@ impl Counts {
         for outcome in ["stop", "length", "failed", "cancelled"] {
             requests.with_label_values(&[serin_engine::REFERENCE, outcome]);
         }
-        let depth = metrics.gauge("serin_engine_queue_depth", "Requests in the embedded engine, waiting or running.");
+        let depth =
+            metrics.gauge("serin_engine_queue_depth", "Requests in the embedded engine, waiting or running.");
         Self { tokens, requests, depth }
     }
 

@@ -38,7 +38,8 @@ impl Program {
             }
         }
         let address = |name: &str| {
-            let value = line.split(&format!("{name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {line:?}"));
+            let value =
+                line.split(&format!("{name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {line:?}"));
             value.split_whitespace().next().unwrap().parse().unwrap()
         };
         Self { traffic: address("traffic"), admin: address("admin"), child, errors: Some(errors) }

@@ -17,7 +17,10 @@ impl Received {
     /// The values of all header lines of that name, in order.
     pub fn headers(&self, name: &str) -> Vec<String> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        lines.filter(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned()).collect()
+        lines
+            .filter(|(found, _)| found.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim().to_owned())
+            .collect()
     }
 }
 
@@ -87,7 +90,8 @@ fn read_request(stream: &mut TcpStream) -> Option<Received> {
             return None;
         }
     };
-    let mut request = Received { head: String::from_utf8_lossy(&bytes[..end]).into_owned(), body: bytes.split_off(end) };
+    let mut request =
+        Received { head: String::from_utf8_lossy(&bytes[..end]).into_owned(), body: bytes.split_off(end) };
     let length = request.headers("content-length").first().and_then(|length| length.parse::<usize>().ok());
     if let Some(length) = length {
         while request.body.len() < length {
@@ -107,13 +111,17 @@ fn read_request(stream: &mut TcpStream) -> Option<Received> {
 
 /// An answer with a length.
 pub fn whole(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     [head.as_bytes(), body].concat()
 }
 
 /// The head of a chunked answer.
 pub fn chunked(content_type: &str) -> Vec<u8> {
-    format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n").into_bytes()
+    format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .into_bytes()
 }
 
 pub fn chunk(data: &[u8]) -> Vec<u8> {

@@ -84,7 +84,9 @@ pub fn read_answer(stream: &mut TcpStream) -> Answer {
     let mut answer = Answer { status, head, body: received.split_off(head_end), whole: true };
     if answer.header("transfer-encoding").is_some_and(|coding| coding.contains("chunked")) {
         answer.whole = dechunk(stream, &mut answer.body);
-    } else if let Some(length) = answer.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
+    } else if let Some(length) =
+        answer.header("content-length").and_then(|length| length.parse::<usize>().ok())
+    {
         while answer.body.len() < length {
             if !more(stream, &mut answer.body) {
                 answer.whole = false;
@@ -121,7 +123,9 @@ fn dechunk(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> bool {
             }
             break false;
         };
-        let size = std::str::from_utf8(&bytes[at..at + line]).ok().and_then(|size| usize::from_str_radix(size, 16).ok());
+        let size = std::str::from_utf8(&bytes[at..at + line])
+            .ok()
+            .and_then(|size| usize::from_str_radix(size, 16).ok());
         let Some(size) = size else { break false };
         let begin = at + line + 2;
         while bytes.len() < begin + size + 2 {
