@@ -15,6 +15,8 @@ pub struct Size(pub u64);
 
 /// Units from large to small, with the milliseconds each one holds.
 const SPANS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+/// Milliseconds of a leap year.
+const YEAR: u64 = 366 * 86_400_000;
 const SIZES: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl Span {
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_an_example() {
-        for text in ["", "s", "5", "5 parsecs", "-1s", "99999999999999999999s", "1.5h"] {
+        for text in ["", "s", "5", "5 parsecs", "-1s", "99999999999999999999s", "367d", "1.5h"] {
             let error = text.parse::<Span>().unwrap_err();
             assert!(error.contains("write it like") || error.contains("too large"), "{error}");
         }

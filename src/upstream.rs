@@ -95,7 +95,7 @@ impl Cause for Failure {
 
 /// The body of an answer, wherever it comes from.
 pub enum Body {
-    Http(Box<http::Driven>),
+    Http(Box<http::driven::Driven>),
     Embedded(Box<embedded::Stream>),
     Whole(Full<Bytes>),
 }

@@ -255,11 +255,13 @@ fn chat_renders_plainly_and_ends_with_the_last_message() {
             message("system", "Be exact.".into()),
             message("user", serde_json::json!([{"type": "text", "text": "The tag is a."}])),
             message("assistant", serde_json::Value::Null),
+            message("user", "Is it?".into()),
+            message("assistant", " It is.".into()),
             message("user", "The tag is".into()),
         ],
         tools: None,
     };
-    assert_eq!(model.render_chat(&chat).unwrap(), "Be exact.\nThe tag is a.\n\nThe tag is");
+    assert_eq!(model.render_chat(&chat).unwrap(), "Be exact.\nThe tag is a.\nIs it? It is.\nThe tag is");
     let tools = Some(serde_json::json!([{"type": "function", "function": {"name": "look"}}]));
     let text = model.render_chat(&Chat { tools, ..chat }).unwrap();
     assert!(

@@ -18,7 +18,7 @@ pub enum Command {
         #[arg(long, default_value_t = 50)]
         limit: usize,
         #[command(flatten)]
-        common: Common,
+        how: How,
     },
     /// One conversation, turn by turn.
     #[command(after_help = "Example: serin sessions show 0193")]
@@ -26,12 +26,12 @@ pub enum Command {
         /// Its id, or an unambiguous beginning of it.
         id: String,
         #[command(flatten)]
-        common: Common,
+        how: How,
     },
 }
 
 #[derive(clap::Args)]
-pub struct Common {
+pub struct How {
     /// Print JSON: one object a line for `list`, one object for `show`.
     #[arg(long)]
     json: bool,
@@ -44,23 +44,23 @@ pub struct Common {
 }
 
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let (Command::List { common, .. } | Command::Show { common, .. }) = command;
-    let mut dir = common.dir.clone().unwrap_or_else(|| config.record.dir.clone());
-    if common.canary {
+    let (Command::List { how, .. } | Command::Show { how, .. }) = command;
+    let mut dir = how.dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    if how.canary {
         dir.push("canary");
     }
     let sessions = open(&dir)?;
     let text = match command {
         Command::List { limit, .. } => {
             let lines = sessions.list(&Filter { limit: *limit, ..Filter::default() }).map_err(fault)?;
-            match common.json {
+            match how.json {
                 true => lines.iter().map(json).collect::<Result<String, _>>()?,
                 false => render::list(&lines),
             }
         }
         Command::Show { id, .. } => {
             let session = sessions.show(id).map_err(fault)?;
-            if common.json { json(&session)? } else { render::show(&session) }
+            if how.json { json(&session)? } else { render::show(&session) }
         }
     };
     super::print(&text)

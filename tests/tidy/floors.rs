@@ -39,6 +39,7 @@ pub const SERIN: Floors = Floors {
         ("metrics", 0),
         ("body", 0),
         ("redact", 0),
+        ("units", 0),
     ],
     crates: &[("serin_engine", 5)],
     forbidden: &[("canary", "proxy", "a canary reaches the proxy over a socket, as any client does")],

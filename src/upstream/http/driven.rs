@@ -1,0 +1,220 @@
+//! The body of an answer that drives the connection it comes over.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::Sleep;
+
+use super::deepest;
+use super::pool::{Link, Pool};
+use crate::clock;
+use crate::upstream::Failure;
+
+/// At most about this much is joined into one frame.
+const JOIN: usize = 32 * 1024;
+
+/// An answer's body that drives its connection and gives it back to the pool when the answer has ended cleanly.
+/// Dropped earlier, it closes the connection: that is how a cancelled client cancels the upstream.
+pub struct Driven {
+    inner: Incoming,
+    link: Option<Link>,
+    pool: Arc<Pool>,
+    ended: bool,
+    begun: bool,
+    /// Data went out since hyper last had a chance to flush.
+    unflushed: bool,
+    /// Held back while data that arrived before it goes out first.
+    next: Option<Result<Frame<Bytes>, Failure>>,
+    edges: Vec<u32>,
+    latest: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Driven {
+    pub fn new(inner: Incoming, link: Link, pool: Arc<Pool>) -> Self {
+        let mut driven = Self {
+            inner,
+            link: Some(link),
+            pool,
+            ended: false,
+            begun: false,
+            unflushed: false,
+            next: None,
+            edges: Vec::new(),
+            latest: clock::now(),
+            timer: None,
+        };
+        // An answer without a body ends here; nobody would poll it.
+        if driven.inner.is_end_stream() {
+            driven.ended = true;
+        }
+        driven
+    }
+
+    pub fn edges(&self) -> &[u32] {
+        if self.edges.len() > 1 { &self.edges } else { &[] }
+    }
+
+    /// The answer has ended cleanly: let the connection settle, then keep it for the next request.
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        self.ended = true;
+        if let Some(mut link) = self.link.take() {
+            link.drive(cx);
+            if link.usable() {
+                self.pool.give(link);
+            }
+        }
+    }
+
+    /// Everything that has arrived, joined up to [`JOIN`] bytes.
+    fn gather(&mut self, cx: &mut Context<'_>) -> Gathered {
+        let mut gathered = Gathered::default();
+        let mut driven = false;
+        self.edges.clear();
+        while gathered.length < JOIN {
+            match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    driven = false;
+                    match frame.into_data() {
+                        Ok(data) => {
+                            self.edges.push(data.len() as u32);
+                            gathered.push(data);
+                            // With a known length the last byte is the end: nobody may ask again.
+                            if self.inner.is_end_stream() {
+                                self.finish(cx);
+                                break;
+                            }
+                            if !self.begun {
+                                break;
+                            }
+                        }
+                        Err(trailers) => {
+                            self.next = Some(Ok(trailers));
+                            break;
+                        }
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    self.ended = true;
+                    self.link = None;
+                    self.next = Some(Err(Failure::Cut(deepest(&error))));
+                    break;
+                }
+                Poll::Ready(None) => {
+                    self.finish(cx);
+                    break;
+                }
+                Poll::Pending => match &mut self.link {
+                    Some(link) if !driven && !link.dead => {
+                        driven = true;
+                        link.drive(cx);
+                    }
+                    _ => break,
+                },
+            }
+        }
+        gathered
+    }
+
+    /// Nothing is here: wait, but not for ever.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        let idle = self.pool.timers.idle;
+        let due = tokio::time::Instant::from_std(self.latest + idle.0);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+        while timer.as_mut().poll(cx).is_ready() {
+            // The timer is set once and moved only when it fires: frames come far more often than it does.
+            if clock::now().duration_since(self.latest) >= idle.0 {
+                self.ended = true;
+                self.link = None;
+                return Poll::Ready(Some(Err(Failure::IdleTimeout(idle))));
+            }
+            timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    one: Option<Bytes>,
+    joined: BytesMut,
+    length: usize,
+}
+
+impl Gathered {
+    fn push(&mut self, data: Bytes) {
+        self.length += data.len();
+        if !self.joined.is_empty() {
+            self.joined.extend_from_slice(&data);
+        } else if let Some(one) = self.one.take() {
+            self.joined.reserve((one.len() + data.len()).max(JOIN / 4));
+            self.joined.extend_from_slice(&one);
+            self.joined.extend_from_slice(&data);
+        } else {
+            self.one = Some(data);
+        }
+    }
+
+    fn frame(self) -> Option<Frame<Bytes>> {
+        let bytes = self.one.unwrap_or_else(|| self.joined.freeze());
+        (!bytes.is_empty()).then(|| Frame::data(bytes))
+    }
+}
+
+impl http_body::Body for Driven {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        let this = self.get_mut();
+        if this.next.is_none()
+            && !this.ended
+            && let Some(frame) = this.gather(cx).frame()
+        {
+            this.begun = true;
+            this.unflushed = true;
+            this.latest = clock::now();
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match this.next.take() {
+            // hyper's server drops what it has not yet flushed when a body fails. Giving it one turn to flush lets the
+            // client have every byte that came before the failure.
+            Some(failure @ Err(_)) if std::mem::take(&mut this.unflushed) => {
+                this.next = Some(failure);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(next) => {
+                this.edges.clear();
+                Poll::Ready(Some(next))
+            }
+            None if this.ended => Poll::Ready(None),
+            None => {
+                this.unflushed = false;
+                this.wait(cx)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended && self.next.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // An answer without a body (HEAD, 204, 304) is never polled, and so ends here.
+        if self.ended && self.next.is_none() {
+            self.finish(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
