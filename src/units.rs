@@ -57,8 +57,12 @@ fn print(value: u64, units: &[(&str, u64)]) -> String {
 impl std::str::FromStr for Span {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        parse(text, &SPANS, "duration", "\"30s\", \"5m\" or \"250ms\"")
-            .map(|ms| Self(Duration::from_millis(ms)))
+        let ms = parse(text, &SPANS, "duration", "\"30s\", \"5m\" or \"250ms\"")?;
+        // More than any limit needs, and far from where adding it to a clock would overflow.
+        match ms <= YEAR {
+            true => Ok(Self(Duration::from_millis(ms))),
+            false => Err(format!("duration {text:?} is too large; a year is the most")),
+        }
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Ask {
 
 /// Tokens generated when the request names no limit.
 const DEFAULT_MAX_TOKENS: usize = 1024;
+/// Sampling when the request names none: what the makers of small instruction models advise; at 1 they ramble.
+const DEFAULT_TEMPERATURE: f32 = 0.2;
+const DEFAULT_TOP_P: f32 = 0.9;
 
 /// Parameters that change nothing we do, and so may be there.
 const HARMLESS: [&str; 12] = [
@@ -68,8 +71,8 @@ impl Ask {
             stream: flag(take("stream"), "stream")?,
             include_usage: take("stream_options").is_some_and(|options| options["include_usage"] == true),
             max_tokens: max_tokens(take("max_completion_tokens"), take("max_tokens"))?,
-            temperature: within(take("temperature"), "temperature", 1.0, 0.0, 2.0)?,
-            top_p: within(take("top_p"), "top_p", 1.0, 0.0, 1.0)?,
+            temperature: within(take("temperature"), "temperature", DEFAULT_TEMPERATURE, 0.0, 2.0)?,
+            top_p: within(take("top_p"), "top_p", DEFAULT_TOP_P, 0.0, 1.0)?,
             seed: take("seed")
                 .map(|seed| seed.as_i64().map(|s| s as u64).ok_or("seed must be an integer"))
                 .transpose()?,
@@ -180,7 +183,7 @@ mod tests {
                 "stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":7,"temperature":null}"#,
         )
         .unwrap();
-        assert!(ask.stream && ask.include_usage && ask.max_tokens == 7 && ask.temperature == 1.0);
+        assert!(ask.stream && ask.include_usage && ask.max_tokens == 7 && ask.temperature == DEFAULT_TEMPERATURE);
         assert_eq!(ask.stop, ["a"]);
     }
 
