@@ -2,7 +2,7 @@
 
 pub mod chat_model;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -362,8 +362,24 @@ fn canary_run(
 ) -> Option<impl Future<Output = ()> + Send + 'static> {
     let canary_metrics = canary::Metrics::new(metrics);
     let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
-    config
-        .canary
-        .enabled
-        .then(|| canary::run(config.canary.clone(), traffic, tag_key, canary_metrics, dye, stopped))
+    if !config.canary.enabled {
+        return None;
+    }
+    if !config.listen.cert_file.as_os_str().is_empty() {
+        tracing::warn!(
+            "canaries cannot reach a TLS listener yet, none will run; [canary] enabled = false silences this"
+        );
+        return None;
+    }
+    Some(canary::run(config.canary.clone(), reachable(traffic), tag_key, canary_metrics, dye, stopped))
+}
+
+/// The address under which we reach our own listener: one that listens everywhere is reached over loopback.
+fn reachable(listener: SocketAddr) -> SocketAddr {
+    let ip = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listener.port())
 }

@@ -183,7 +183,9 @@ mod tests {
                 "stream":true,"stream_options":{"include_usage":true},"max_completion_tokens":7,"temperature":null}"#,
         )
         .unwrap();
-        assert!(ask.stream && ask.include_usage && ask.max_tokens == 7 && ask.temperature == DEFAULT_TEMPERATURE);
+        assert!(
+            ask.stream && ask.include_usage && ask.max_tokens == 7 && ask.temperature == DEFAULT_TEMPERATURE
+        );
         assert_eq!(ask.stop, ["a"]);
     }
 
