@@ -36,7 +36,9 @@ pub fn list(lines: &[SessionLine]) -> String {
 
 /// A conversation as a transcript.
 pub fn show(session: &Session) -> String {
-    let mut text = format!("conversation {}, {} turns\n", line_of(&session.id), session.turns.len());
+    let count = session.turns.len();
+    let turns = if count == 1 { "turn" } else { "turns" };
+    let mut text = format!("conversation {}, {count} {turns}\n", line_of(&session.id));
     for (number, turn) in (1..).zip(&session.turns) {
         show_turn(&mut text, session, number, turn);
     }

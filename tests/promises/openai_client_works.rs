@@ -6,7 +6,7 @@ use std::sync::Once;
 
 use crate::support::Serin;
 
-const OPENAI: &str = "openai==2.14.0";
+const OPENAI: &str = "openai==3.57.0";
 
 /// A virtual environment with the client in it, made once below `target/` from the package index.
 fn python() -> PathBuf {
