@@ -1,16 +1,16 @@
 //! The only file that sees everything: it binds, builds, wires and takes apart again.
 
 pub mod chat_model;
+mod path;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use rustls::crypto::SecureRandom;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::watch;
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
@@ -30,6 +30,7 @@ use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
 use crate::upstream::http::{Http, Timers};
 use chat_model::Fetching;
+use path::Path;
 
 /// Why the app cannot start or run, with the exit code of the command line's contract.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +66,7 @@ pub struct App {
     stop: watch::Sender<bool>,
     stop_side: watch::Sender<bool>,
     draining: Arc<AtomicBool>,
-    path: Runtime,
-    serving: tokio::task::JoinHandle<usize>,
+    path: Path,
     side: JoinHandle<()>,
     fetching: Option<Fetching>,
     writer: Writer,
@@ -96,26 +96,21 @@ impl App {
     pub fn start(config: Config) -> Result<Self, Fault> {
         let built = Built::new(&config)?;
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
-        let path = Builder::new_multi_thread()
-            .worker_threads(config.limits.threads)
-            .thread_name("serin-path")
-            .enable_all()
-            .build()
-            .map_err(internal)?;
         let traffic = built.traffic.local_addr().map_err(internal)?;
         let admin = built.admin.local_addr().map_err(internal)?;
         let (stop, stopped) = watch::channel(false);
         let (stop_side, side_stopped) = watch::channel(false);
         let draining = Arc::new(AtomicBool::new(false));
 
-        let recorder = built.recorder;
-        let before_cut = move || recorder.stopping();
-        let server = {
-            let _entered = path.enter();
-            let listener = tokio::net::TcpListener::from_std(built.traffic).map_err(internal)?;
-            Server::new(listener, built.tls, limits(&config))
+        let shared = path::Shared {
+            tls: built.tls,
+            limits: limits(&config),
+            proxy: Proxy::new(built.parts),
+            recorder: built.recorder,
+            stopped: stopped.clone(),
         };
-        let serving = path.spawn(server.run(Proxy::new(built.parts), stopped.clone(), before_cut));
+        let path = Path::start(config.limits.threads, &built.traffic, &shared).map_err(internal)?;
+        drop(shared);
         let admin_service = Admin::new(admin::Parts {
             metrics: built.metrics.clone(),
             accounts: built.accounts,
@@ -147,7 +142,6 @@ impl App {
             stop_side,
             draining,
             path,
-            serving,
             side,
             fetching: fetching.transpose()?,
             writer: built.writer,
@@ -161,15 +155,9 @@ impl App {
         if let Some(fetching) = self.fetching {
             fetching.stop();
         }
-        match self.path.block_on(self.serving) {
-            Ok(0) => tracing::info!("drained"),
-            Ok(cut) => tracing::warn!(cut, "connections outlasted [limits] drain and were cut"),
-            Err(error) => tracing::error!(%error, "the path ended badly"),
-        }
+        self.path.join();
         let _ = self.stop_side.send(true);
         let _ = self.side.join();
-        // Whatever a connection left behind ends here, and with it the last handle on the recorder.
-        self.path.shutdown_timeout(std::time::Duration::from_secs(2));
         self.writer.join();
     }
 }
@@ -251,8 +239,9 @@ impl<F: Future<Output = ()>> Side<F> {
             };
             let brief =
                 server::Limits { drain: crate::units::Span::seconds(1), connections: 64, ..self.limits };
-            let serve =
-                Server::new(listener, self.admin_tls, brief).run(self.admin_service, self.stopped, || ());
+            let permits = Arc::new(Semaphore::new(brief.connections));
+            let serve = Server::new(listener, self.admin_tls, brief, permits);
+            let serve = serve.run(self.admin_service, self.stopped, || ());
             match self.canary {
                 Some(canary) => {
                     tokio::join!(serve, canary);
@@ -279,7 +268,10 @@ fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
     })
 }
 
-fn certificates(cert_file: &Path, key_file: &Path) -> Result<Option<TlsAcceptor>, Fault> {
+fn certificates(
+    cert_file: &std::path::Path,
+    key_file: &std::path::Path,
+) -> Result<Option<TlsAcceptor>, Fault> {
     if cert_file.as_os_str().is_empty() {
         return Ok(None);
     }

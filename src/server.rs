@@ -4,7 +4,6 @@ pub mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -38,15 +37,18 @@ pub struct Server {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     limits: Limits,
+    permits: Arc<Semaphore>,
 }
 
 impl Server {
-    pub fn new(listener: TcpListener, tls: Option<TlsAcceptor>, limits: Limits) -> Self {
-        Self { listener, tls, limits }
-    }
-
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// `permits` bounds the open connections of every server it is shared with.
+    pub fn new(
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        limits: Limits,
+        permits: Arc<Semaphore>,
+    ) -> Self {
+        Self { listener, tls, limits, permits }
     }
 
     /// Serves until `stop` turns true, then drains: no new connections, live ones end after their exchange, and what is
@@ -63,7 +65,6 @@ impl Server {
         S::Future: Send + 'static,
         B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
     {
-        let permits = Arc::new(Semaphore::new(self.limits.connections));
         let protocol = Arc::new(protocol(&self.limits));
         let graceful = GracefulShutdown::new();
         let mut live = JoinSet::new();
@@ -73,7 +74,7 @@ impl Server {
                 biased;
                 _ = stop.wait_for(|stop| *stop) => break,
                 Some(_) = live.join_next(), if !live.is_empty() => continue,
-                accepted = accept(&permits, &self.listener) => accepted,
+                accepted = accept(&self.permits, &self.listener) => accepted,
             };
             let (permit, stream) = match accepted {
                 Ok(accepted) => accepted,

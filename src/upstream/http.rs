@@ -65,7 +65,7 @@ impl Http {
 
     /// An unused connection that is still open, or a new one; the flag tells which.
     async fn link(&self) -> Result<(Link, bool), Failure> {
-        while let Some((_, mut link)) = self.pool.take() {
+        while let Some(mut link) = self.pool.take() {
             // A connection the server closed meanwhile shows itself on this poll.
             std::future::poll_fn(|cx| {
                 let _: () = link.drive(cx);
