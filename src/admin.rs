@@ -92,14 +92,15 @@ impl Admin {
                 Err(cause) => (StatusCode::INTERNAL_SERVER_ERROR, JSON, error(&cause.to_string())),
             },
             "/healthz" => (StatusCode::OK, JSON, json!({"status": "ok"}).to_string().into()),
-            "/readyz" => self.ready(),
+            "/readyz" => self.ready(self.0.access.admits(headers)),
             "/api/v1/live" => (StatusCode::OK, JSON, self.live()),
             _ => (StatusCode::NOT_FOUND, JSON, error("no such page; / lists what is here")),
         }
     }
 
     /// Ready means: send traffic. Recorder, canaries and models do not enter into it (decision D2).
-    fn ready(&self) -> (StatusCode, &'static str, Vec<u8>) {
+    /// Who shows no token where one is needed learns nothing more.
+    fn ready(&self, admitted: bool) -> (StatusCode, &'static str, Vec<u8>) {
         let draining = self.0.draining.load(Relaxed);
         let chat = self.0.embedded.as_ref().map(|engine| match engine.chat() {
             Chat::None => "none".to_owned(),
@@ -107,7 +108,12 @@ impl Admin {
             Chat::Ready(name) => format!("ready: {name}"),
             Chat::Absent(why) => format!("absent: {why}"),
         });
-        let body = json!({"ready": !draining, "draining": draining, "chat_model": chat, "config": self.0.config_hash});
+        let body = match admitted {
+            true => {
+                json!({"ready": !draining, "draining": draining, "chat_model": chat, "config": self.0.config_hash})
+            }
+            false => json!({"ready": !draining, "draining": draining}),
+        };
         let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
         (status, JSON, body.to_string().into())
     }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use rustls::crypto::SecureRandom;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::{self, Admin};
@@ -44,7 +45,6 @@ pub struct Fault {
 pub mod code {
     pub const FINDING: u8 = 1;
     pub const USAGE: u8 = 2;
-    pub const INCONCLUSIVE: u8 = 3;
     pub const CONFIG: u8 = 64;
     pub const UNREADABLE: u8 = 66;
     pub const UNAVAILABLE: u8 = 69;
@@ -94,6 +94,7 @@ impl App {
     /// Binds both listeners first, so that a port in use is known before anything else has happened; a model that must
     /// be fetched arrives later.
     pub fn start(config: Config) -> Result<Self, Fault> {
+        raise_file_limit();
         let built = Built::new(&config)?;
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
         let traffic = built.traffic.local_addr().map_err(internal)?;
@@ -171,6 +172,9 @@ impl Built {
         let admin_tls = certificates(&config.admin.cert_file, &config.admin.key_file)?;
         let admin_access =
             admin::Access::read(&config.admin.token_file).map_err(|e| Fault::new(code::UNREADABLE, e))?;
+        if config.canary.enabled {
+            config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+        }
         let upstreams = upstreams(config, &metrics)?;
         let routes =
             Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))?;
@@ -227,7 +231,7 @@ struct Side<F> {
     stopped: watch::Receiver<bool>,
 }
 
-impl<F: Future<Output = ()>> Side<F> {
+impl<F: Future<Output = ()> + Send + 'static> Side<F> {
     fn run(self) {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
             return tracing::error!("the admin side cannot start");
@@ -242,15 +246,27 @@ impl<F: Future<Output = ()>> Side<F> {
             let permits = Arc::new(Semaphore::new(brief.connections));
             let serve = Server::new(listener, self.admin_tls, brief, permits);
             let serve = serve.run(self.admin_service, self.stopped, || ());
-            match self.canary {
-                Some(canary) => {
-                    tokio::join!(serve, canary);
-                }
-                None => {
-                    serve.await;
+            // A task of its own: whatever happens to a canary, admin goes on.
+            let mut canary = JoinSet::new();
+            self.canary.map(|run| canary.spawn(run));
+            serve.await;
+            canary.abort_all();
+            while let Some(ended) = canary.join_next().await {
+                if ended.is_err_and(|error| error.is_panic()) {
+                    tracing::error!("the canaries died; please report what was logged before");
                 }
             }
         });
+    }
+}
+
+/// Every connection is a file; the usual soft limit of 1,024 would be met long before `[limits] connections`.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        tracing::debug!(%error, "the limit of open files stays as it is");
     }
 }
 
@@ -282,6 +298,7 @@ fn limits(config: &Config) -> server::Limits {
     server::Limits {
         connections: config.limits.connections,
         header_read: config.limits.header_read,
+        client_stall: config.limits.client_stall,
         drain: config.limits.drain,
         eof_cancels: config.listen.client_eof == ClientEof::Cancel,
     }

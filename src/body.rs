@@ -1,6 +1,7 @@
 //! Bodies: a bounded copy taken while bytes stream by, and the budget all copies share.
 
 pub mod budget;
+pub mod kept;
 pub mod replay;
 
 /// Any error, boxed as it travels between layers.

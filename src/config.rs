@@ -4,11 +4,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
 
 use crate::proxy::route;
 use crate::units::{Size, Span};
 use crate::upstream::{self, embedded};
 use crate::{canary, recorder};
+
+/// More of anything than one process can hold.
+const MILLION: usize = 1_000_000;
 
 /// The whole file. Every key has a default; an unknown one is an error.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -72,6 +76,7 @@ pub struct Limits {
     pub head: Span,
     pub idle: Span,
     pub header_read: Span,
+    pub client_stall: Span,
     pub pool_idle: Span,
     pub pool_size: usize,
     pub drain: Span,
@@ -81,7 +86,32 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    pub level: String,
+    level: Level,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Log {
+    pub fn level(&self) -> LevelFilter {
+        match self.level {
+            Level::Off => LevelFilter::OFF,
+            Level::Error => LevelFilter::ERROR,
+            Level::Warn => LevelFilter::WARN,
+            Level::Info => LevelFilter::INFO,
+            Level::Debug => LevelFilter::DEBUG,
+            Level::Trace => LevelFilter::TRACE,
+        }
+    }
 }
 
 impl Default for Listen {
@@ -117,6 +147,7 @@ impl Default for Limits {
             head: Span::seconds(1_800),
             idle: Span::seconds(600),
             header_read: Span::seconds(30),
+            client_stall: Span::seconds(120),
             pool_idle: Span::seconds(4),
             pool_size: 1_024,
             drain: Span::seconds(180),
@@ -126,7 +157,7 @@ impl Default for Limits {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { level: "info".into() }
+        Self { level: Level::Info }
     }
 }
 
@@ -190,17 +221,47 @@ impl Config {
                     .into(),
             );
         }
+        self.check_counts()?;
+        self.check_durations()
+    }
+
+    fn check_counts(&self) -> Result<(), String> {
         let counts = [
-            ("[limits] threads", self.limits.threads),
-            ("[limits] connections", self.limits.connections),
-            ("[limits] in_flight", self.limits.in_flight),
-            ("[record] queue", self.record.queue),
-            ("[fallback] threads", self.fallback.threads),
-            ("[fallback] slots", self.fallback.slots),
-            ("[fallback] queue", self.fallback.queue),
+            ("[limits] threads", self.limits.threads, 1_024),
+            ("[limits] connections", self.limits.connections, MILLION),
+            ("[limits] in_flight", self.limits.in_flight, MILLION),
+            ("[record] queue", self.record.queue, MILLION),
+            ("[fallback] threads", self.fallback.threads, 1_024),
+            ("[fallback] slots", self.fallback.slots, 1_024),
+            ("[fallback] queue", self.fallback.queue, MILLION),
         ];
-        match counts.iter().find(|(_, count)| *count == 0) {
-            Some((key, _)) => Err(format!("{key} = 0 would let nothing through; it must be at least 1")),
+        for (key, count, most) in counts {
+            if count == 0 {
+                return Err(format!("{key} = 0 would let nothing through; it must be at least 1"));
+            }
+            if count > most {
+                return Err(format!("{key} = {count} is beyond any use; {most} is the most"));
+            }
+        }
+        match self.limits.pool_size > MILLION {
+            true => Err(format!("[limits] pool_size = {} is beyond any use", self.limits.pool_size)),
+            false => Ok(()),
+        }
+    }
+
+    fn check_durations(&self) -> Result<(), String> {
+        let limits = &self.limits;
+        let durations = [
+            ("connect", limits.connect),
+            ("head", limits.head),
+            ("idle", limits.idle),
+            ("header_read", limits.header_read),
+            ("client_stall", limits.client_stall),
+        ];
+        match durations.iter().find(|(_, span)| span.0.is_zero()) {
+            Some((key, _)) => {
+                Err(format!("[limits] {key} = \"0ms\" would refuse everything; give it a length"))
+            }
             None => Ok(()),
         }
     }
@@ -267,6 +328,9 @@ mod tests {
             ("[[upstream]]\nname = \"a\"", "missing field `url`"),
             ("[record]\nmemory = \"1MiB\"", "body_copy is larger"),
             ("[limits]\nthreads = 0", "at least 1"),
+            ("[limits]\nin_flight = 9223372036854775807", "beyond any use"),
+            ("[limits]\nhead = \"0ms\"", "would refuse everything"),
+            ("[log]\nlevel = \"inof\"", "config.toml:2: unknown variant `inof`, expected one of"),
             ("x =", "config.toml:1: "),
         ];
         for (text, expected) in cases {

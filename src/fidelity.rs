@@ -1,8 +1,7 @@
 //! What a canary plants and how an answer becomes a verdict.
 //!
 //! Pure functions and bounded registries: no clock, no I/O. The proxy verifies a [`tag`], the
-//! canary plants a [`secret`] in a [`haystack`] and lets the [`judge`] score the answer, the
-//! recorder looks for the [`dye`] and for [`denied`] context in what passes by.
+//! canary plants a [`secret`] in a [`haystack`], registers it as [`dye`], and lets the [`judge`] score the answer.
 
 pub mod degeneration;
 pub mod denied;

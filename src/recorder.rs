@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::body::budget::{Budget, Lease};
 use crate::journal::record;
 use crate::units::Size;
-use ledger::{Dropped, Ledger};
+use ledger::{Bare, Dropped, Ledger};
 
 /// `[record]`
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -45,6 +45,7 @@ impl Default for Config {
 pub struct Offered {
     pub exchange: record::Exchange,
     pub leases: Vec<Lease>,
+    pub why: Bare,
 }
 
 /// The path's end of the recorder. Cheap to clone.
@@ -94,10 +95,11 @@ impl Recorder {
     /// Offers an ended exchange. Never waits: what does not fit is counted and gone.
     fn offer(&self, offered: Offered) {
         let Some(queue) = &self.0.queue else { return };
+        let origin = offered.exchange.origin();
         match queue.try_send(offered) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.0.ledger.dropped(Dropped::QueueFull),
-            Err(TrySendError::Disconnected(_)) => self.0.ledger.dropped(Dropped::Shutdown),
+            Err(TrySendError::Full(_)) => self.0.ledger.dropped(origin, Dropped::QueueFull),
+            Err(TrySendError::Disconnected(_)) => self.0.ledger.dropped(origin, Dropped::Shutdown),
         }
     }
 }

@@ -28,8 +28,22 @@ const KEPT: [&str; 22] = [
     "x-session-id",
 ];
 
-/// Query parameters that carry credentials; their values never reach a disk.
-const SECRET_PARAMETERS: [&str; 6] = ["key", "api_key", "api-key", "access_token", "token", "sig"];
+/// Query parameters whose values are recorded: those the APIs define, none of which carries a credential.
+const KEPT_PARAMETERS: [&str; 13] = [
+    "after",
+    "api-version",
+    "before",
+    "beta",
+    "include",
+    "limit",
+    "model",
+    "order",
+    "purpose",
+    "stream",
+    "timeout",
+    "variant",
+    "version",
+];
 
 /// Stands where a value was withheld, with its length: enough to tell "was sent" from "was not".
 fn withheld(length: usize) -> String {
@@ -50,15 +64,15 @@ pub fn headers(map: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Path and query with the values of credential parameters masked.
+/// Path and query with every value withheld that is not known to be harmless; names stay.
 pub fn target(path_and_query: &str) -> String {
     let Some((path, query)) = path_and_query.split_once('?') else { return path_and_query.to_owned() };
     let masked: Vec<String> = query
         .split('&')
         .map(|pair| match pair.split_once('=') {
-            Some((name, _)) if SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()) => {
-                format!("{name}=<withheld>")
-            }
+            Some((name, _)) if !KEPT_PARAMETERS.contains(&name) => format!("{name}=<withheld>"),
+            // A bare word may be a key itself.
+            None if !pair.is_empty() && !KEPT_PARAMETERS.contains(&pair) => withheld(pair.len()),
             _ => pair.to_owned(),
         })
         .collect();
@@ -85,7 +99,10 @@ mod tests {
 
     #[test]
     fn query_secrets_are_masked_and_the_rest_is_verbatim() {
-        assert_eq!(target("/v1/x?a=1&API_KEY=planted&b"), "/v1/x?a=1&API_KEY=<withheld>&b");
+        assert_eq!(
+            target("/v1/x?limit=1&API_KEY=planted&sk-planted&api%5Fkey=planted&stream"),
+            "/v1/x?limit=1&API_KEY=<withheld>&<withheld 10 bytes>&api%5Fkey=<withheld>&stream"
+        );
         assert_eq!(target("/v1/x"), "/v1/x");
     }
 }

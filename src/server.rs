@@ -1,10 +1,12 @@
 //! Listeners: accept, TLS, HTTP, drain.
 
+pub mod patient;
 pub mod tls;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -19,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::BoxError;
 use crate::units::Span;
+use patient::Patient;
 
 /// Limits of one listener, from `[limits]` and `[listen]`.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,8 @@ pub struct Limits {
     pub connections: usize,
     /// To receive a request's head, and to finish a TLS handshake.
     pub header_read: Span,
+    /// How long a client may take nothing of what is written to it.
+    pub client_stall: Span,
     /// How long live exchanges may go on once the server stops.
     pub drain: Span,
     /// A client that closes its writing side cancels its request; otherwise it may still read the answer.
@@ -86,15 +91,15 @@ impl Server {
             };
             let (protocol, tls, service, watcher) =
                 (protocol.clone(), self.tls.clone(), service.clone(), graceful.watcher());
-            let handshake = self.limits.header_read.0;
+            let limits = self.limits;
             live.spawn(async move {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true);
-                let service = TowerToHyperService::new(service);
+                let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
-                    None => serve(&protocol, stream, service, watcher).await,
-                    Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => serve(&protocol, stream, service, watcher).await,
+                    None => serve(&protocol, stream, service, watcher, limits).await,
+                    Some(tls) => match tokio::time::timeout(limits.header_read.0, tls.accept(stream)).await {
+                        Ok(Ok(stream)) => serve(&protocol, stream, service, watcher, limits).await,
                         _ => tracing::debug!("a TLS handshake failed or took too long"),
                     },
                 }
@@ -128,9 +133,13 @@ fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .header_read_timeout(limits.header_read.0)
         .half_close(!limits.eof_cancels)
         .preserve_header_case(true)
-        .pipeline_flush(true)
         .auto_date_header(false);
-    builder.http2().timer(TokioTimer::new()).auto_date_header(false);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(limits.header_read.0)
+        .keep_alive_timeout(limits.header_read.0)
+        .auto_date_header(false);
     builder
 }
 
@@ -139,15 +148,56 @@ async fn serve<I, S, B>(
     stream: I,
     service: S,
     watcher: hyper_util::server::graceful::Watcher,
+    limits: Limits,
 ) where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    S: hyper::service::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
-    S: Send + 'static,
-    S::Future: Future + Send + 'static,
+    S: tower::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
+    S: Clone + Send + 'static,
+    S::Future: Send + 'static,
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
 {
-    let connection = protocol.serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "a connection ended with an error");
+    let begun = Arc::new(AtomicBool::new(false));
+    let service = First { inner: service, begun: begun.clone() };
+    let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    // hyper's own timer starts with a request's first byte; a peer that never sends one would stay for ever.
+    let silence = async {
+        tokio::time::sleep(limits.header_read.0).await;
+        if begun.load(Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = watcher.watch(connection) => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended with an error");
+            }
+        }
+        () = silence => tracing::debug!("a connection brought no request and was closed"),
+    }
+}
+
+/// Notes that a connection has brought a request.
+#[derive(Clone)]
+struct First<S> {
+    inner: S,
+    begun: Arc<AtomicBool>,
+}
+
+impl<S, R> tower::Service<R> for First<S>
+where
+    S: tower::Service<R>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.begun.store(true, Relaxed);
+        self.inner.call(request)
     }
 }

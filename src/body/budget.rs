@@ -61,10 +61,6 @@ impl Lease {
         self.budget.0.used.fetch_sub(self.held, Relaxed);
         self.held = 0;
     }
-
-    pub fn held(&self) -> u64 {
-        self.held
-    }
 }
 
 impl Drop for Lease {

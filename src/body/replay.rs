@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::BoxError;
 use super::budget::Lease;
+use super::kept::Kept;
 
 /// How much of a body the copy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +32,9 @@ pub struct Copied(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    parts: Vec<Bytes>,
+    kept: Option<Kept>,
     length: u64,
     extent: Extent,
-    lease: Option<Lease>,
 }
 
 /// A request body on its way up.
@@ -64,35 +64,23 @@ impl Copied {
         self.lock().length
     }
 
-    /// All copied bytes in one piece, however much that is.
-    pub fn bytes(&self) -> Bytes {
-        let state = self.lock();
-        match state.parts.as_slice() {
-            [] => Bytes::new(),
-            [one] => one.clone(),
-            many => {
-                let mut joined = BytesMut::with_capacity(many.iter().map(Bytes::len).sum());
-                many.iter().for_each(|part| joined.extend_from_slice(part));
-                joined.freeze()
+    /// Takes the copy, however much it is, and the lease on its memory; empty if none was wanted.
+    pub fn take(&self) -> (Bytes, Option<Lease>) {
+        match self.lock().kept.take() {
+            Some(kept) => {
+                let (bytes, lease) = kept.into_parts();
+                (bytes, Some(lease))
             }
+            None => (Bytes::new(), None),
         }
-    }
-
-    /// The lease on the copy's bytes, to be held for as long as they are.
-    pub fn take_lease(&self) -> Option<Lease> {
-        self.lock().lease.take()
     }
 }
 
 impl State {
-    fn push(&mut self, part: &Bytes) {
+    fn push(&mut self, part: &[u8], to_come: u64) {
         self.length += part.len() as u64;
-        if self.extent != Extent::Open {
-            return;
-        }
-        if self.lease.as_mut().is_some_and(|lease| lease.grow(part.len() as u64)) {
-            self.parts.push(part.clone());
-        } else {
+        let kept = self.kept.as_mut().is_some_and(|kept| kept.push(part, to_come));
+        if self.extent == Extent::Open && !kept {
             self.extent = Extent::Truncated;
         }
     }
@@ -108,14 +96,12 @@ impl Replay {
     /// Wraps a live body; `lease` bounds the copy, `None` wants none.
     pub fn live(body: Incoming, lease: Option<Lease>) -> Self {
         let extent = if body.is_end_stream() { Extent::Whole } else { Extent::Open };
-        Self { source: Source::Live(body), copy: Copied::new(extent, Vec::new(), lease) }
+        Self { source: Source::Live(body), copy: Copied::new(extent, lease) }
     }
 
-    /// A body that is already all here.
+    /// A body that is already all here; nobody needs a copy.
     pub fn held(bytes: Bytes) -> Self {
-        let copy = Copied::new(Extent::Whole, vec![bytes.clone()], None);
-        copy.lock().length = bytes.len() as u64;
-        Self { source: Source::Held(Some(bytes)), copy }
+        Self { source: Source::Held(Some(bytes)), copy: Copied::new(Extent::Truncated, None) }
     }
 
     pub fn copy(&self) -> Copied {
@@ -124,8 +110,8 @@ impl Replay {
 }
 
 impl Copied {
-    fn new(extent: Extent, parts: Vec<Bytes>, lease: Option<Lease>) -> Self {
-        Self(Arc::new(Mutex::new(State { parts, length: 0, extent, lease })))
+    fn new(extent: Extent, lease: Option<Lease>) -> Self {
+        Self(Arc::new(Mutex::new(State { kept: lease.map(Kept::new), length: 0, extent })))
     }
 }
 
@@ -148,7 +134,7 @@ impl Body for Replay {
             Some(Ok(frame)) => {
                 let mut state = this.copy.lock();
                 if let Some(part) = frame.data_ref() {
-                    state.push(part);
+                    state.push(part, body.size_hint().lower());
                 }
                 // With a known length hyper stops asking after the last byte: this is the only sight of the end.
                 if body.is_end_stream() {
@@ -190,11 +176,11 @@ mod tests {
     #[test]
     fn past_the_cap_only_the_copy_is_lost() {
         let budget = Budget::new(10);
-        let copy = Copied::new(Extent::Open, Vec::new(), Some(budget.lease(10)));
-        copy.lock().push(&Bytes::from_static(b"12345678"));
-        copy.lock().push(&Bytes::from_static(b"9abcdef"));
+        let copy = Copied::new(Extent::Open, Some(budget.lease(10)));
+        copy.lock().push(b"12345678", 0);
+        copy.lock().push(b"9abcdef", 0);
         copy.lock().close(Extent::Whole);
         assert_eq!((copy.extent(), copy.length()), (Extent::Truncated, 15));
-        assert_eq!(copy.bytes(), "12345678");
+        assert_eq!(copy.take().0, "12345678");
     }
 }

@@ -26,7 +26,6 @@ pub struct Cell {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     Probe,
-    Production,
 }
 
 /// Why a probe was not sent.
@@ -131,9 +130,7 @@ impl Metrics {
 
     /// Counters with closed label sets exist from the start, so that a rate can see the first count.
     fn start_at_zero(&self) {
-        for scope in [Scope::Probe, Scope::Production] {
-            self.crosstalk.with_label_values(&[scope.as_str()]);
-        }
+        self.crosstalk.with_label_values(&[Scope::Probe.as_str()]);
         for reason in [Skip::NoModel, Skip::ApiKey, Skip::Backoff] {
             self.skipped.with_label_values(&[reason.as_str()]);
         }
@@ -195,7 +192,6 @@ impl Scope {
     fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
-            Self::Production => "production",
         }
     }
 }

@@ -52,8 +52,8 @@ pub enum Step {
 
 /// Probes through `target` until `stop` holds true or its sender is gone.
 ///
-/// Nothing is spawned here: the caller owns the task and awaits it. `live` is the registry that the recorder scans other traffic with, and
-/// `tag_key` the key the proxy verifies tags under.
+/// Nothing is spawned here: the caller owns the task and awaits it. `live` holds the codes of all probes, by which a
+/// foreign one is known, and `tag_key` is the key the proxy verifies tags under.
 pub async fn run(
     config: Config,
     target: SocketAddr,

@@ -3,13 +3,14 @@
 use std::io::IsTerminal;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::level_filters::LevelFilter;
 
 use crate::app::{App, Fault, code};
 use crate::config::Config;
 
 /// Runs until it is told to stop, then drains. A second signal ends it at once.
 pub fn run(config: Config) -> Result<(), Fault> {
-    log_to_stderr(&config.log.level)?;
+    log_to_stderr(config.log.level());
     let internal =
         |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot wait for signals: {error}"));
     // Signals are caught before anything listens: one that comes early still drains.
@@ -43,18 +44,11 @@ async fn either([one, two]: &mut [tokio::signal::unix::Signal; 2]) {
     tokio::select! { _ = one.recv() => {} _ = two.recv() => {} }
 }
 
-fn log_to_stderr(level: &str) -> Result<(), Fault> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level).map_err(|error| {
-        Fault::new(
-            code::CONFIG,
-            format!("[log] level = {level:?}: {error}; write error, warn, info, debug or trace"),
-        )
-    })?;
+fn log_to_stderr(level: LevelFilter) {
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .init();
-    Ok(())
 }

@@ -5,9 +5,6 @@
 
 use super::text::tokens;
 
-/// Raised with every change of a pattern, so that rates are compared only within one version.
-pub const PATTERN_VERSION: u32 = 1;
-
 /// How far apart a negation and the word for the earlier conversation may stand, in words.
 const REACH: usize = 6;
 

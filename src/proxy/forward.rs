@@ -1,16 +1,16 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
-use std::time::Instant;
-
 use hyper::body::Incoming;
+use hyper::header::{COOKIE, HeaderValue};
 use hyper::http::request;
-use hyper::{HeaderMap, Version};
+use hyper::{HeaderMap, Method, Version};
 
-use super::headers::{self, CANARY, RECORD, REQUEST_ID, SERVED_BY, UPSTREAM};
+use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
 use super::respond::{Refusal, refuse};
-use super::route::Api;
+use super::route::may_fall_back;
 use super::{Parts, Response};
 use crate::body::replay::Replay;
+use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
 use crate::recorder::tap::{self, Cause as _, Exchange, Tap, Wanted};
@@ -21,36 +21,56 @@ use crate::{clock, ids, redact};
 pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Response {
     let arrived = clock::now();
     let (mut head, body) = request.into_parts();
-    let api = Api::of(&head.method, head.uri.path());
     let origin = origin(parts, &head.headers);
-    let wanted = wanted(parts, &head.headers);
+    let mut wanted = wanted(parts, &head.headers);
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
     headers::end_hop(&mut head.headers);
+    if head.version == Version::HTTP_2 {
+        join_cookies(&mut head.headers);
+    }
 
-    let Some(mut exchange) = admit(parts, record, origin, wanted, arrived) else {
-        return shed(parts, &head, origin, arrived);
+    let permit = parts.accounts.admit(origin, &record);
+    let shed = permit.is_none();
+    if shed && wanted == Wanted::Full {
+        wanted = Wanted::Meta;
+    }
+    let accounts = parts.accounts.clone();
+    let settle = move |ended: &tap::Ended<'_>| {
+        accounts.settle(origin, ended);
+        drop(permit);
     };
+    let recorder = parts.recorder.clone();
+    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.body_copy, Box::new(settle));
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.body_copy));
     let body = Replay::live(body, lease);
     exchange.request_body(body.copy());
-    let path = head.uri.path().to_owned();
-    let before = clock::now().duration_since(arrived);
-    let mut response = answer(parts, &mut exchange, api, &path, hyper::Request::from_parts(head, body)).await;
+    let bodiless = head.method == Method::HEAD;
 
+    let before = clock::now().duration_since(arrived);
+    let (mut response, end) = match shed {
+        true => (refuse(&Refusal::Overloaded), Some(End::ProxyRefused)),
+        false => answer(parts, &mut exchange, hyper::Request::from_parts(head, body)).await,
+    };
     let answered = clock::now();
-    finish_head(response.headers_mut(), made_id, origin, &exchange);
+    if end.is_some() {
+        exchange.give_up();
+    }
+    finish_head(response.headers_mut(), made_id, origin, exchange.who_served());
     *response.version_mut() = Version::HTTP_11;
     exchange.answered(response.status(), response.headers());
-    let response = response.map(|body| Tap::new(body, exchange));
-    parts.accounts.overhead((before + clock::now().duration_since(answered)).as_secs_f64());
+    if let Some(end) = end {
+        exchange.finish(end);
+    }
+    let response = response.map(|body| Tap::new(body, exchange, bodiless));
+    parts.accounts.overhead(origin, before + clock::now().duration_since(answered));
     response
 }
 
 /// Who sent this. A tag that does not verify makes nobody a canary.
 fn origin(parts: &Parts, headers: &HeaderMap) -> Origin {
-    let Some(tag) = headers.get(CANARY) else { return Origin::Client };
+    let Some(tag) = headers.get(tag::HEADER) else { return Origin::Client };
     match tag.to_str().ok().and_then(|tag| parts.tag_key.verify(tag)) {
         Some(_) => Origin::Canary,
         None => {
@@ -86,88 +106,58 @@ fn begin(head: &request::Parts, origin: Origin) -> record::Exchange {
     }
 }
 
-fn admit(
-    parts: &Parts,
-    record: record::Exchange,
-    origin: Origin,
-    wanted: Wanted,
-    arrived: Instant,
-) -> Option<Exchange> {
-    let path = record.target.split('?').next().unwrap_or_default();
-    let permit = parts.accounts.admit(&record.id, record.started_unix_nanos, path)?;
-    let accounts = parts.accounts.clone();
-    let settle = move |ended: &tap::Ended<'_>| {
-        accounts.settle(origin, ended);
-        drop(permit);
-    };
-    Some(Exchange::begin(parts.recorder.clone(), wanted, record, arrived, parts.body_copy, Box::new(settle)))
+/// HTTP/2 clients may send a cookie in pieces; HTTP/1.1 knows one field (RFC 9113 section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if pieces.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
 }
 
-/// The answer when every permit is taken; it is counted and recorded like any other, without its body.
-fn shed(parts: &Parts, head: &request::Parts, origin: Origin, arrived: Instant) -> Response {
-    let accounts = parts.accounts.clone();
-    let settle = move |ended: &tap::Ended<'_>| accounts.settle(origin, ended);
-    let record = begin(head, origin);
-    let mut exchange =
-        Exchange::begin(parts.recorder.clone(), Wanted::Meta, record, arrived, 0, Box::new(settle));
-    let response = refuse(&Refusal::Overloaded);
-    exchange.answered(response.status(), response.headers());
-    exchange.finish(End::ProxyRefused);
-    response.map(|body| Tap::new(body, exchange))
-}
-
-/// Calls the upstream; if it is down and the request is eligible, the engine answers instead, visibly.
+/// Calls the upstream. If it is down and the request is eligible, the engine answers instead, visibly; if nobody
+/// answers, we do, and say how the exchange ended.
 async fn answer(
     parts: &Parts,
     exchange: &mut Exchange,
-    api: Api,
-    path: &str,
     request: upstream::Request,
-) -> upstream::Response {
-    let Some(chosen) = parts.choose(path) else {
-        exchange.finish(End::ProxyRefused);
-        return refuse(&Refusal::NoRoute);
+) -> (upstream::Response, Option<End>) {
+    let eligible = may_fall_back(request.method(), request.uri().path());
+    let Some(chosen) = parts.choose(request.uri().path()) else {
+        return (refuse(&Refusal::NoRoute), Some(End::ProxyRefused));
     };
     exchange.sent_to(chosen.name());
     if chosen.name() == embedded::NAME {
         exchange.served_by(embedded::NAME);
     }
     let Failed { cause, unsent } = match chosen.call(request).await {
-        Ok(response) => return response,
+        Ok(response) => return (response, None),
         Err(failed) => failed,
     };
     if let (Some(engine), Some(request), Failure::Refused(_), true) =
-        (&parts.embedded, unsent, &cause, api.may_fall_back())
-        && let Ok(response) = engine.stand_in(*request).await
+        (&parts.embedded, unsent, &cause, eligible)
+        && let Some(response) = engine.stand_in(*request).await
     {
-        parts.accounts.fell_back("refused");
+        parts.accounts.fell_back(exchange.origin(), "refused");
         exchange.served_by(embedded::NAME);
-        return response;
+        return (response, None);
     }
-    let response = refuse(&Refusal::Upstream { name: chosen.name(), cause: &cause });
-    exchange.answered(response.status(), response.headers());
-    exchange.finish(cause.end());
-    response
+    (refuse(&Refusal::Upstream { name: chosen.name(), cause: &cause }), Some(cause.end()))
 }
 
 /// The few headers we may add to an answer.
-fn finish_head(
-    headers: &mut HeaderMap,
-    made_id: Option<hyper::header::HeaderValue>,
-    origin: Origin,
-    exchange: &Exchange,
-) {
+fn finish_head(headers: &mut HeaderMap, made_id: Option<HeaderValue>, origin: Origin, served_by: &str) {
     headers::end_hop(headers);
     if let (Some(id), false) = (made_id, headers.contains_key(&REQUEST_ID)) {
         headers.insert(REQUEST_ID, id);
     }
-    let served_by = exchange.who_served();
     if served_by == embedded::NAME {
-        headers.insert(SERVED_BY, hyper::header::HeaderValue::from_static(embedded::NAME));
+        headers.insert(SERVED_BY, HeaderValue::from_static(embedded::NAME));
     }
     if origin == Origin::Canary
         && let Ok(name) = served_by.parse()
     {
-        headers.insert(UPSTREAM, name);
+        headers.insert(tag::UPSTREAM_HEADER, name);
     }
 }

@@ -10,9 +10,6 @@ use hyper::header::{
 const OURS: &str = "x-serin-";
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const SERVED_BY: HeaderName = HeaderName::from_static("x-serin-served-by");
-/// On answers to verified canaries only: who answered.
-pub const UPSTREAM: HeaderName = HeaderName::from_static("x-serin-upstream");
-pub const CANARY: HeaderName = HeaderName::from_static("x-serin-canary");
 pub const RECORD: HeaderName = HeaderName::from_static("x-serin-record");
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");

@@ -21,27 +21,9 @@ pub struct Routes {
     table: Vec<(String, Arc<dyn Upstream>)>,
 }
 
-/// What kind of API a request speaks; decides how its errors look and whether the engine could answer it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Api {
-    Chat,
-    Completion,
-    Other,
-}
-
-impl Api {
-    pub fn of(method: &Method, path: &str) -> Self {
-        match (method, path) {
-            (&Method::POST, "/v1/chat/completions") => Self::Chat,
-            (&Method::POST, "/v1/completions") => Self::Completion,
-            _ => Self::Other,
-        }
-    }
-
-    /// Whether the embedded engine may stand in for a router that is down.
-    pub fn may_fall_back(self) -> bool {
-        self != Self::Other
-    }
+/// Whether the embedded engine may stand in for a router that is down.
+pub fn may_fall_back(method: &Method, path: &str) -> bool {
+    method == Method::POST && matches!(path, "/v1/chat/completions" | "/v1/completions")
 }
 
 impl Routes {

@@ -1,12 +1,13 @@
 //! Accounts that are settled when an exchange ends: permits, counters and durations.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashMap;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::journal::record::{End, Origin, Phase};
+use crate::journal::record::{End, Exchange, Origin, Phase};
 use crate::metrics::{FIRST_TOKEN_BUCKETS, Metrics, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
 use crate::recorder::tap::Ended;
 
@@ -38,6 +39,7 @@ struct Books {
 pub struct Permit {
     books: Arc<Books>,
     id: String,
+    client: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -112,15 +114,17 @@ impl Accounts {
         }))
     }
 
-    /// Takes a permit for `id`; `None` when all are taken.
-    pub fn admit(&self, id: &str, begun: u64, path: &str) -> Option<Permit> {
+    /// Takes a permit for the exchange; `None` when all are taken. Canaries need one too and are not counted here.
+    pub fn admit(&self, origin: Origin, record: &Exchange) -> Option<Permit> {
+        let client = origin == Origin::Client;
         let Ok(permit) = self.0.permits.clone().try_acquire_owned() else {
-            self.0.shed.inc();
+            self.0.shed.inc_by(client.into());
             return None;
         };
-        self.0.in_flight.inc();
-        self.0.live.insert(id.to_owned(), (begun, path.to_owned()));
-        Some(Permit { books: self.0.clone(), id: id.to_owned(), _permit: permit })
+        self.0.in_flight.add(client.into());
+        let path = record.path().to_owned();
+        self.0.live.insert(record.id.clone(), (record.started_unix_nanos, path));
+        Some(Permit { books: self.0.clone(), id: record.id.clone(), client, _permit: permit })
     }
 
     /// What is in flight now: id, beginning in Unix nanoseconds, path.
@@ -148,23 +152,27 @@ impl Accounts {
         self.0.bytes.with_label_values(&["down"]).inc_by(ended.bytes_down);
     }
 
-    pub fn overhead(&self, seconds: f64) {
-        self.0.overhead.observe(seconds);
+    pub fn overhead(&self, origin: Origin, spent: Duration) {
+        if origin == Origin::Client {
+            self.0.overhead.observe(spent.as_secs_f64());
+        }
     }
 
     pub fn forged_tag(&self) {
         self.0.forged.inc();
     }
 
-    pub fn fell_back(&self, reason: &str) {
-        self.0.fallback.with_label_values(&[reason]).inc();
+    pub fn fell_back(&self, origin: Origin, reason: &str) {
+        if origin == Origin::Client {
+            self.0.fallback.with_label_values(&[reason]).inc();
+        }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.books.live.remove(&self.id);
-        self.books.in_flight.dec();
+        self.books.in_flight.sub(self.client.into());
     }
 }
 

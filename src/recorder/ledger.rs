@@ -1,5 +1,5 @@
 //! The ledger: every exchange ends in exactly one of its columns, so that
-//! `proxied = full + shape + meta + off + dropped` holds whenever nothing is in flight.
+//! `proxied = full + shape + meta + off + dropped` holds whenever nothing is in flight. Canaries have a book of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use crate::clock;
-use crate::journal::record::{Gap, Level};
+use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
 
 /// Why an exchange was not recorded although it should have been.
@@ -25,8 +25,34 @@ pub enum Off {
     OptOut,
 }
 
+/// Why a record lacks bodies or parts of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bare {
+    /// It lacks nothing.
+    No,
+    /// The client asked for it.
+    Asked,
+    /// The memory for copies was spent, or the body larger than any copy.
+    Budget,
+    /// The body itself never came whole.
+    Unfinished,
+}
+
 const DROPPED: [(Dropped, &str); 3] =
     [(Dropped::QueueFull, "queue_full"), (Dropped::IoError, "io_error"), (Dropped::Shutdown, "shutdown")];
+
+/// Columns as they are labelled: outcome and reason.
+const COLUMNS: [(&str, &str); 9] = [
+    ("full", ""),
+    ("shape", "budget"),
+    ("shape", "unfinished"),
+    ("meta", "asked"),
+    ("off", "disabled"),
+    ("off", "opt_out"),
+    ("dropped", "queue_full"),
+    ("dropped", "io_error"),
+    ("dropped", "shutdown"),
+];
 
 impl Dropped {
     pub fn name(self) -> &'static str {
@@ -36,10 +62,11 @@ impl Dropped {
 
 /// Counters of the recorder. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledger(Arc<Columns>);
+pub struct Ledger(Arc<Books>);
 
-struct Columns {
-    turns: IntCounterVec,
+struct Books {
+    clients: IntCounterVec,
+    canaries: IntCounterVec,
     stream_errors: IntCounterVec,
     bytes: IntCounter,
     gaps: IntCounter,
@@ -52,21 +79,20 @@ struct Columns {
 impl Ledger {
     /// `upstreams` are the names whose series begin at 0.
     pub fn new(metrics: &Metrics, upstreams: &[&str]) -> Self {
-        let turns = metrics.counters(
+        let columns = ["outcome", "reason"];
+        let clients = metrics.counters(
             "serin_recorder_turns_total",
-            "Exchanges by what was recorded of them; their sum is every exchange that has ended.",
-            &["outcome", "reason"],
+            "Clients' exchanges by what was recorded of them; their sum is every one that has ended.",
+            &columns,
         );
-        let all =
-            [("full", ""), ("shape", "budget"), ("meta", "asked"), ("off", "disabled"), ("off", "opt_out")];
-        for (outcome, reason) in all.into_iter().chain(DROPPED.map(|(_, name)| ("dropped", name))) {
-            turns.with_label_values(&[outcome, reason]);
+        let canaries = metrics.counters(
+            "serin_canary_records_total",
+            "Canaries' exchanges by what was recorded of them.",
+            &columns,
+        );
+        for (outcome, reason) in COLUMNS {
+            clients.with_label_values(&[outcome, reason]);
         }
-        let lag = metrics.gauges(
-            "serin_recorder_durable_lag_seconds",
-            "Age of the oldest record not yet on disk at the last commit.",
-            &[],
-        );
         let stream_errors = metrics.counters(
             "serin_recorder_stream_errors_total",
             "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
@@ -75,13 +101,17 @@ impl Ledger {
         for upstream in upstreams {
             stream_errors.with_label_values(&[upstream]);
         }
-        Self(Arc::new(Columns {
-            turns,
+        let lag = metrics.gauges(
+            "serin_recorder_durable_lag_seconds",
+            "Age that the oldest record of the last commit had reached when it was durable.",
+            &[],
+        );
+        let bytes = "Bytes of exchanges written to the journal, before compression.";
+        Self(Arc::new(Books {
+            clients,
+            canaries,
             stream_errors,
-            bytes: metrics.counter(
-                "serin_recorder_bytes_total",
-                "Bytes of exchanges written to the journal, before compression.",
-            ),
+            bytes: metrics.counter("serin_recorder_bytes_total", bytes),
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
             queue_bytes: metrics
@@ -91,34 +121,41 @@ impl Ledger {
         }))
     }
 
-    /// An exchange is on disk: whole, without parts of its bodies because the memory for copies was spent (`shape`),
-    /// or without bodies because the client asked for that (`meta`).
-    pub fn recorded(&self, level: Level) {
-        let (outcome, reason) = match level {
-            Level::Full => ("full", ""),
-            Level::Shape => ("shape", "budget"),
-            Level::Meta => ("meta", "asked"),
-        };
-        self.0.turns.with_label_values(&[outcome, reason]).inc();
+    fn count(&self, origin: Origin, outcome: &str, reason: &str) {
+        let book = if origin == Origin::Client { &self.0.clients } else { &self.0.canaries };
+        book.with_label_values(&[outcome, reason]).inc();
     }
 
-    pub fn off(&self, why: Off) {
+    /// An exchange is on disk.
+    pub fn recorded(&self, origin: Origin, level: Level, why: Bare) {
+        let (outcome, reason) = match (level, why) {
+            (Level::Full, _) => ("full", ""),
+            (Level::Shape, Bare::Unfinished) => ("shape", "unfinished"),
+            (Level::Shape, _) => ("shape", "budget"),
+            (Level::Meta, _) => ("meta", "asked"),
+        };
+        self.count(origin, outcome, reason);
+    }
+
+    pub fn off(&self, origin: Origin, why: Off) {
         let reason = match why {
             Off::Disabled => "disabled",
             Off::OptOut => "opt_out",
         };
-        self.0.turns.with_label_values(&["off", reason]).inc();
+        self.count(origin, "off", reason);
     }
 
-    pub fn dropped(&self, why: Dropped) {
-        self.0.turns.with_label_values(&["dropped", why.name()]).inc();
-        let (count, since) = &self.0.pending[why as usize];
-        if count.fetch_add(1, Relaxed) == 0 {
-            since.store(clock::unix_nanos(), Relaxed);
+    pub fn dropped(&self, origin: Origin, why: Dropped) {
+        self.count(origin, "dropped", why.name());
+        if origin == Origin::Client {
+            let (count, since) = &self.0.pending[why as usize];
+            if count.fetch_add(1, Relaxed) == 0 {
+                since.store(clock::unix_nanos(), Relaxed);
+            }
         }
     }
 
-    /// Losses since the last call, to be written into the journal.
+    /// Clients' losses since the last call, to be written into the journal.
     pub fn take_gaps(&self) -> Vec<Gap> {
         let now = clock::unix_nanos();
         let pending = DROPPED.iter().zip(&self.0.pending);
@@ -161,8 +198,9 @@ mod tests {
     #[test]
     fn losses_become_gaps_once() {
         let ledger = Ledger::new(&Metrics::default(), &[]);
-        ledger.dropped(Dropped::IoError);
-        ledger.dropped(Dropped::IoError);
+        ledger.dropped(Origin::Client, Dropped::IoError);
+        ledger.dropped(Origin::Client, Dropped::IoError);
+        ledger.dropped(Origin::Canary, Dropped::IoError);
         let gaps = ledger.take_gaps();
         assert_eq!((gaps.len(), gaps[0].count, gaps[0].reason.as_str()), (1, 2, "io_error"));
         assert!(ledger.take_gaps().is_empty());

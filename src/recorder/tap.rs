@@ -12,12 +12,12 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::{HeaderMap, StatusCode};
 
-use super::ledger::Off;
+use super::ledger::{Bare, Off};
 use super::{Offered, Recorder};
-use crate::body::budget::Lease;
+use crate::body::kept::Kept;
 use crate::body::replay::{Copied, Extent};
 use crate::body::{BoxError, Edges};
-use crate::journal::record::{self, Capture, End, Header, Level, Phase};
+use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::{clock, redact};
 
 /// What the end of an exchange looked like, for the one callback that settles accounts.
@@ -50,15 +50,17 @@ pub struct Exchange {
     recorder: Recorder,
     wanted: Wanted,
     record: record::Exchange,
+    /// The upstream that was chosen, and who answered in its place.
+    upstream: String,
+    stand_in: &'static str,
     started: Instant,
     previous: Instant,
     first_byte: Option<f64>,
     request: Option<Copied>,
-    frames: Vec<Bytes>,
-    lease: Lease,
-    /// The response outgrew its lease: nothing more is kept.
-    overrun: bool,
+    response: Kept,
     length: u64,
+    /// How far it had come when it was given up, where that was before its end.
+    given_up: Option<Phase>,
     ended: bool,
     on_end: Option<OnEnd>,
 }
@@ -74,22 +76,27 @@ impl Exchange {
         on_end: OnEnd,
     ) -> Self {
         let wanted = if recorder.is_on() { wanted } else { Wanted::Off(Off::Disabled) };
-        let lease = recorder.budget().lease(if wanted == Wanted::Full { body_cap } else { 0 });
+        let response = Kept::new(recorder.budget().lease(if wanted == Wanted::Full { body_cap } else { 0 }));
         Self {
             recorder,
             wanted,
             record,
+            upstream: String::new(),
+            stand_in: "",
             started,
             previous: started,
             first_byte: None,
             request: None,
-            frames: Vec::new(),
-            lease,
-            overrun: false,
+            response,
             length: 0,
+            given_up: None,
             ended: false,
             on_end: Some(on_end),
         }
+    }
+
+    pub fn origin(&self) -> Origin {
+        self.record.origin()
     }
 
     pub fn wants_bodies(&self) -> bool {
@@ -103,16 +110,22 @@ impl Exchange {
 
     /// The upstream that was chosen.
     pub fn sent_to(&mut self, upstream: &str) {
-        upstream.clone_into(&mut self.record.upstream);
+        upstream.clone_into(&mut self.upstream);
     }
 
-    pub fn served_by(&mut self, name: &str) {
-        name.clone_into(&mut self.record.served_by);
+    /// Another answers in the upstream's place.
+    pub fn served_by(&mut self, name: &'static str) {
+        self.stand_in = name;
     }
 
     /// Who answers: the stand-in if there is one, else the upstream.
     pub fn who_served(&self) -> &str {
-        if self.record.served_by.is_empty() { &self.record.upstream } else { &self.record.served_by }
+        if self.stand_in.is_empty() { &self.upstream } else { self.stand_in }
+    }
+
+    /// No answer will come; ours follows. Remembers how far the exchange had come.
+    pub fn give_up(&mut self) {
+        self.given_up = Some(self.phase());
     }
 
     /// The head of the answer is here.
@@ -124,16 +137,17 @@ impl Exchange {
     }
 
     /// Counts and keeps one frame that is on its way to the client.
-    fn frame(&mut self, data: &Bytes, edges: &[u32]) {
+    fn frame(&mut self, data: &Bytes, edges: &[u32], to_come: u64) {
         if self.first_byte.is_none() {
             self.first_byte = Some(self.started.elapsed().as_secs_f64());
         }
         self.length += data.len() as u64;
-        if self.wanted != Wanted::Full || self.overrun {
+        if self.wanted != Wanted::Full || !self.response.push(data, to_come) {
             return;
         }
-        if !self.lease.grow(data.len() as u64) {
-            self.overrun = true;
+        let pieces = edges.len().max(1);
+        // Each edge is two numbers of four bytes, in vectors that may be half empty.
+        if !self.response.account(16 * pieces as u64) {
             return;
         }
         let now = clock::now();
@@ -147,7 +161,6 @@ impl Exchange {
         self.record.edge_micros.push(micros);
         // Pieces that arrived together are 0 apart.
         self.record.edge_micros.resize(lengths.len(), 0);
-        self.frames.push(data.clone());
     }
 
     fn trailers(&mut self, trailers: &HeaderMap) {
@@ -157,11 +170,14 @@ impl Exchange {
     }
 
     fn phase(&self) -> Phase {
-        match (&self.request, self.record.status) {
-            (Some(copy), 0) if copy.extent() == Extent::Open => Phase::RequestBody,
-            (_, 0) => Phase::PreFirstByte,
-            _ if self.first_byte.is_none() => Phase::PreFirstByte,
-            _ => Phase::ResponseBody,
+        let sending = |copy: &Copied| matches!(copy.extent(), Extent::Open | Extent::Broken);
+        match self.given_up {
+            Some(phase) => phase,
+            None if self.first_byte.is_some() => Phase::ResponseBody,
+            None if self.record.status == 0 && self.request.as_ref().is_some_and(sending) => {
+                Phase::RequestBody
+            }
+            None => Phase::PreFirstByte,
         }
     }
 
@@ -177,7 +193,7 @@ impl Exchange {
                 end,
                 phase,
                 status: self.record.status as u16,
-                upstream: &self.record.upstream,
+                upstream: if self.stand_in.is_empty() { &self.upstream } else { self.stand_in },
                 elapsed: elapsed.as_secs_f64(),
                 first_byte: self.first_byte,
                 bytes_up: self.request.as_ref().map_or(0, Copied::length),
@@ -189,35 +205,45 @@ impl Exchange {
         self.record.end_micros = elapsed.as_micros() as u64;
         self.record.first_byte_micros = self.first_byte.map_or(0, |seconds| (seconds * 1e6) as u64);
         match self.wanted {
-            Wanted::Off(why) => self.recorder.ledger().off(why),
+            Wanted::Off(why) => self.recorder.ledger().off(self.record.origin(), why),
             Wanted::Full | Wanted::Meta => self.offer(),
         }
     }
 
     fn offer(&mut self) {
         let mut exchange = std::mem::take(&mut self.record);
-        let mut leases = vec![std::mem::replace(&mut self.lease, self.recorder.budget().lease(0))];
+        exchange.upstream.clone_from(&self.upstream);
+        self.stand_in.clone_into(&mut exchange.served_by);
         let full = self.wanted == Wanted::Full;
+        let none = Kept::new(self.recorder.budget().lease(0));
+        let response = std::mem::replace(&mut self.response, none);
+        let mut cut = if full && response.overrun() { Some(Bare::Budget) } else { None };
         exchange.response_body_len = self.length;
-        exchange.response_capture = capture(full, self.overrun).into();
-        exchange.response_body = joined(std::mem::take(&mut self.frames));
+        exchange.set_response_capture(capture(full, response.overrun()));
+        let (body, lease) = response.into_parts();
+        exchange.response_body = body;
+        let mut leases = vec![lease];
         if let Some(copy) = self.request.take() {
+            let extent = copy.extent();
             exchange.request_body_len = copy.length();
-            exchange.request_capture = capture(full, copy.extent() != Extent::Whole).into();
-            if full {
-                exchange.request_body = copy.bytes();
-                leases.extend(copy.take_lease());
-            }
+            exchange.set_request_capture(capture(full, extent != Extent::Whole));
+            let (body, lease) = copy.take();
+            exchange.request_body = body;
+            leases.extend(lease);
+            cut = match extent {
+                Extent::Truncated if full => Some(Bare::Budget),
+                Extent::Open | Extent::Broken if full => cut.or(Some(Bare::Unfinished)),
+                _ => cut,
+            };
         }
-        let cut = [exchange.request_capture(), exchange.response_capture()].contains(&Capture::Truncated);
-        let level = match (full, cut) {
-            (true, false) => Level::Full,
-            (true, true) => Level::Shape,
-            (false, _) => Level::Meta,
+        let (level, why) = match (full, cut) {
+            (true, None) => (Level::Full, Bare::No),
+            (true, Some(why)) => (Level::Shape, why),
+            (false, _) => (Level::Meta, Bare::Asked),
         };
         exchange.record_level = level.into();
         // Counted as recorded only once it is durable; the writer does that.
-        self.recorder.offer(Offered { exchange, leases });
+        self.recorder.offer(Offered { exchange, leases, why });
     }
 }
 
@@ -226,14 +252,6 @@ fn capture(full: bool, truncated: bool) -> Capture {
         (false, _) => Capture::None,
         (true, true) => Capture::Truncated,
         (true, false) => Capture::Whole,
-    }
-}
-
-fn joined(mut frames: Vec<Bytes>) -> Bytes {
-    match frames.len() {
-        0 => Bytes::new(),
-        1 => frames.remove(0),
-        _ => frames.concat().into(),
     }
 }
 
@@ -256,7 +274,15 @@ pub struct Tap<B> {
 }
 
 impl<B> Tap<B> {
-    pub fn new(inner: B, exchange: Exchange) -> Self {
+    /// `bodiless`: the answer has a body that is never sent, as to a HEAD request.
+    pub fn new(inner: B, mut exchange: Exchange, bodiless: bool) -> Self
+    where
+        B: Body,
+    {
+        // Nobody polls a body that is empty from the start: this is its end.
+        if bodiless || inner.is_end_stream() {
+            exchange.finish(End::Complete);
+        }
         Self { inner, exchange }
     }
 }
@@ -283,7 +309,7 @@ where
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    exchange.frame(data, inner.edges());
+                    exchange.frame(data, inner.edges(), inner.size_hint().lower());
                 } else if let Some(trailers) = frame.trailers_ref() {
                     exchange.trailers(trailers);
                 }

@@ -1,6 +1,7 @@
 //! The one thread that writes: it takes ended exchanges from the queue and commits them in groups.
 
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -8,34 +9,24 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::assemble::assemble;
-use super::ledger::{Dropped, Ledger};
+use super::ledger::{Bare, Dropped, Ledger};
 use super::{Config, Offered, Recorder};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation::{self, Conversations};
+use crate::journal::Options;
 use crate::journal::record::{Capture, End, Exchange, Level, Origin};
 
 /// A group is committed when it is this old or this large, whichever comes first.
 const COMMIT_AGE: Duration = Duration::from_millis(50);
 const COMMIT_BYTES: u64 = 256 * 1024;
+/// How long a journal that failed is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often the thread looks around when nothing happens.
+const IDLE: Duration = Duration::from_millis(500);
 
 /// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable.
 pub struct Writer(Option<JoinHandle<()>>);
-
-/// Exchanges written but not yet durable.
-#[derive(Default)]
-struct Group {
-    levels: Vec<Level>,
-    leases: Vec<Lease>,
-    bytes: u64,
-    oldest: Option<Instant>,
-}
-
-/// Clients' journal and, in a directory of its own, the canaries'.
-struct Journals {
-    clients: Conversations,
-    canaries: Conversations,
-}
 
 /// Why recording cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -46,20 +37,18 @@ pub enum Error {
     Thread(io::Error),
 }
 
-/// Opens the journal and starts the writer; with recording switched off, nothing is opened.
+/// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
+/// switched off, nothing is opened.
 pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
     if !config.enabled {
         return Ok((Recorder::new(None, budget, ledger, config.opt_out), Writer(None)));
     }
-    let journals = Journals {
-        clients: Conversations::open(&config.dir)?,
-        canaries: Conversations::open(&config.dir.join("canary"))?,
-    };
+    let lane = |dir: &Path, origin| Lane::open(dir, origin, config, ledger.clone());
+    let lanes = [lane(&config.dir, Origin::Client)?, lane(&config.dir.join("canary"), Origin::Canary)?];
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config.opt_out);
-    let run =
-        move || Loop { journals, ledger, budget, group: Group::default(), failing: false }.run(&receiver);
+    let run = move || run(&receiver, lanes, &ledger, &budget);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some(thread))))
@@ -76,8 +65,40 @@ impl Writer {
     }
 }
 
-/// Adds what takes time to find out, and so is not found out on the path; says whether the answer failed inside its stream.
-fn complete(exchange: &mut Exchange) -> bool {
+fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget: &Budget) {
+    loop {
+        let now = clock::now();
+        let due = lanes.iter().filter_map(|lane| lane.due).min();
+        let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
+        let over = match queue.recv_timeout(patience) {
+            Ok(mut offered) => {
+                let [clients, canaries] = &mut lanes;
+                let lane = if offered.exchange.origin() == Origin::Client { clients } else { canaries };
+                complete(&mut offered.exchange, ledger);
+                lane.take(offered);
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        ledger.queue_bytes(budget.used());
+        let now = clock::now();
+        for lane in &mut lanes {
+            if over
+                || lane.group.bytes >= COMMIT_BYTES && !lane.failing
+                || lane.due.is_some_and(|due| due <= now)
+            {
+                lane.commit();
+            }
+        }
+        if over {
+            return lanes.iter_mut().for_each(Lane::give_up);
+        }
+    }
+}
+
+/// Adds what takes time to find out, and so is not found out on the path.
+fn complete(exchange: &mut Exchange, ledger: &Ledger) {
     let hash = |body: &[u8]| Bytes::copy_from_slice(blake3::hash(body).as_bytes());
     if exchange.request_capture() == Capture::Whole {
         exchange.request_body_hash = hash(&exchange.request_body);
@@ -86,88 +107,90 @@ fn complete(exchange: &mut Exchange) -> bool {
         exchange.response_body_hash = hash(&exchange.response_body);
     }
     let assembled = assemble(exchange);
-    let failed_inside = assembled.end == End::StreamError && exchange.end() != End::StreamError;
+    if assembled.end == End::StreamError && exchange.origin() == Origin::Client {
+        ledger.stream_error(&exchange.upstream);
+    }
     exchange.set_end(assembled.end);
     exchange.model = assembled.asked_model;
-    failed_inside
 }
 
-struct Loop {
-    journals: Journals,
+/// One journal and what waits for its next commit.
+struct Lane {
+    journal: Conversations,
+    origin: Origin,
     ledger: Ledger,
-    budget: Budget,
     group: Group,
+    /// When the next commit is due: the group's age, or the end of the pause after a failure.
+    due: Option<Instant>,
     failing: bool,
 }
 
-impl Loop {
-    fn run(mut self, queue: &Receiver<Offered>) {
-        loop {
-            let patience = self.group.oldest.map_or(COMMIT_AGE * 10, |oldest| {
-                COMMIT_AGE.saturating_sub(clock::now().duration_since(oldest))
-            });
-            let over = match queue.recv_timeout(patience) {
-                Ok(offered) => {
-                    self.take(offered);
-                    false
-                }
-                Err(RecvTimeoutError::Timeout) => false,
-                Err(RecvTimeoutError::Disconnected) => true,
-            };
-            self.ledger.queue_bytes(self.budget.used());
-            let old = self.group.oldest.is_some_and(|since| clock::now().duration_since(since) >= COMMIT_AGE);
-            if over || old || self.group.bytes >= COMMIT_BYTES {
-                self.commit();
-            }
-            if over {
-                return;
-            }
-        }
+/// Exchanges the journal holds in memory and has not made durable.
+#[derive(Default)]
+struct Group {
+    records: Vec<(Level, Bare)>,
+    leases: Vec<Lease>,
+    bytes: u64,
+    oldest: Option<Instant>,
+}
+
+impl Lane {
+    fn open(dir: &Path, origin: Origin, config: &Config, ledger: Ledger) -> Result<Self, Error> {
+        let options = Options { pending_bytes: config.memory.0 as usize, ..Options::default() };
+        let journal = Conversations::open_with(dir, options)?;
+        Ok(Self { journal, origin, ledger, group: Group::default(), due: None, failing: false })
     }
 
-    fn take(&mut self, Offered { mut exchange, leases }: Offered) {
-        if complete(&mut exchange) && exchange.origin() == Origin::Client {
-            self.ledger.stream_error(&exchange.upstream);
-        }
+    fn take(&mut self, Offered { exchange, leases, why }: Offered) {
         let level = exchange.record_level();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
-        let journal = match exchange.origin() {
-            Origin::Client => &mut self.journals.clients,
-            Origin::Canary => &mut self.journals.canaries,
-        };
-        if let Err(error) = journal.record(exchange) {
-            self.ledger.dropped(Dropped::IoError);
+        let now = clock::now();
+        // Also after a failure: as long as something comes in, the journal is tried again.
+        self.due.get_or_insert(now + if self.failing { RETRY } else { COMMIT_AGE });
+        if let Err(error) = self.journal.record(exchange) {
+            self.ledger.dropped(self.origin, Dropped::IoError);
             return self.failed("record", &error);
         }
-        self.group.levels.push(level);
+        self.group.records.push((level, why));
         self.group.leases.extend(leases);
         self.group.bytes += bytes;
-        self.group.oldest.get_or_insert_with(clock::now);
+        self.group.oldest.get_or_insert(now);
     }
 
+    /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when
+    /// it is known what became of it.
     fn commit(&mut self) {
-        let group = std::mem::take(&mut self.group);
-        for gap in self.ledger.take_gaps() {
-            if let Err(error) = self.journals.clients.gap(gap) {
-                self.failed("gap", &error);
-            }
-        }
-        let committed = self.journals.clients.commit().and_then(|_| self.journals.canaries.commit());
-        match committed {
-            Ok(_) => {
-                group.levels.iter().for_each(|level| self.ledger.recorded(*level));
-                self.ledger.wrote(group.bytes);
-                let lag =
-                    group.oldest.map_or(0.0, |oldest| clock::now().duration_since(oldest).as_secs_f64());
-                self.ledger.durable_lag(lag);
-                if std::mem::take(&mut self.failing) {
-                    tracing::info!("recording works again");
+        if self.origin == Origin::Client {
+            for gap in self.ledger.take_gaps() {
+                if let Err(error) = self.journal.gap(gap) {
+                    self.failed("gap", &error);
                 }
             }
-            Err(error) => {
-                group.levels.iter().for_each(|_| self.ledger.dropped(Dropped::IoError));
-                self.failed("commit", &error);
-            }
+        }
+        if let Err(error) = self.journal.commit() {
+            self.due = Some(clock::now() + RETRY);
+            return self.failed("commit", &error);
+        }
+        self.due = None;
+        let group = std::mem::take(&mut self.group);
+        for (level, why) in &group.records {
+            self.ledger.recorded(self.origin, *level, *why);
+        }
+        self.ledger.wrote(group.bytes);
+        if let Some(oldest) = group.oldest {
+            self.ledger.durable_lag(clock::now().duration_since(oldest).as_secs_f64());
+        }
+        if std::mem::take(&mut self.failing) {
+            tracing::info!("recording works again");
+        }
+    }
+
+    /// The process ends: what could not be written is lost, and counted.
+    fn give_up(&mut self) {
+        let lost = std::mem::take(&mut self.group).records.len();
+        (0..lost).for_each(|_| self.ledger.dropped(self.origin, Dropped::IoError));
+        if lost > 0 {
+            tracing::error!(lost, "records could not be written before the end");
         }
     }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -32,24 +33,35 @@ pub fn download(url: &str, part: &Path, cancel: &AtomicBool, progress: Progress<
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
     runtime.block_on(async {
-        let mut response = locate(url).await?;
-        let total = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
-        let at = |error: std::io::Error| format!("{}: {error}", part.display());
-        let mut file = File::create(part).map_err(at)?;
-        let mut done = 0;
-        while let Some(frame) = response.body_mut().frame().await {
-            if cancel.load(Relaxed) {
-                return Err("stopped".to_owned());
-            }
-            let frame = frame.map_err(|error| format!("{url} {error}"))?;
-            if let Some(data) = frame.data_ref() {
-                file.write_all(data).map_err(at)?;
-                done += data.len() as u64;
-                progress(done, total);
-            }
+        tokio::select! {
+            done = into_file(url, part, progress) => done,
+            () = cancelled(cancel) => Err("stopped".to_owned()),
         }
-        file.sync_all().map_err(at)
     })
+}
+
+async fn into_file(url: &str, part: &Path, progress: Progress<'_>) -> Result<(), String> {
+    let mut response = locate(url).await?;
+    let total = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
+    let at = |error: std::io::Error| format!("{}: {error}", part.display());
+    let mut file = File::create(part).map_err(at)?;
+    let mut done = 0;
+    while let Some(frame) = response.body_mut().frame().await {
+        let frame = frame.map_err(|error| format!("{url} {error}"))?;
+        if let Some(data) = frame.data_ref() {
+            file.write_all(data).map_err(at)?;
+            done += data.len() as u64;
+            progress(done, total);
+        }
+    }
+    file.sync_all().map_err(at)
+}
+
+/// Looks a few times a second whether the fetch is still wanted.
+async fn cancelled(cancel: &AtomicBool) {
+    while !cancel.load(Relaxed) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// The answer that carries the file.

@@ -11,9 +11,12 @@ use hyper::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use serin_engine::{Engine, EngineConfig, Model, TopK};
 
+use tokio::sync::Semaphore;
+
 use super::{Answer, Body, Failed, Failure, Request, Response, Upstream};
+use crate::body::replay::Replay;
 use crate::metrics::Metrics;
-use crate::units::Size;
+use crate::units::{Size, Span};
 pub use answer::Stream;
 use ask::Ask;
 use counts::Counts;
@@ -39,8 +42,9 @@ pub struct Config {
     pub slots: usize,
     /// Requests that may wait; one more is refused.
     pub queue: usize,
-    /// The largest request body it reads.
+    /// The largest request body it reads, and how long that may take.
     pub max_request: Size,
+    pub request_read: Span,
 }
 
 /// `index_topk` as it is written.
@@ -58,6 +62,7 @@ impl Default for Config {
             slots: 2,
             queue: 16,
             max_request: Size::mib(16),
+            request_read: Span::seconds(60),
         }
     }
 }
@@ -83,6 +88,8 @@ struct Parts {
     engine: Engine,
     config: Config,
     counts: Counts,
+    /// Requests whose bodies are being read.
+    reading: Semaphore,
     chat: Mutex<Chat>,
 }
 
@@ -96,7 +103,8 @@ impl Embedded {
         })?;
         engine.add(Model::reference()?);
         let counts = Counts::new(metrics);
-        Ok(Self(Arc::new(Parts { engine, config, counts, chat: Mutex::new(Chat::None) })))
+        let reading = Semaphore::new(config.slots + config.queue);
+        Ok(Self(Arc::new(Parts { engine, config, counts, reading, chat: Mutex::new(Chat::None) })))
     }
 
     pub fn engine(&self) -> &Engine {
@@ -111,43 +119,57 @@ impl Embedded {
         *self.0.chat.lock().unwrap_or_else(PoisonError::into_inner) = chat;
     }
 
-    /// Answers in place of an upstream that is down; the request comes back as an error if the engine may not.
-    pub async fn stand_in(&self, request: Request) -> Result<Response, ()> {
-        let response = self.respond(request).await.map_err(|_| ())?;
+    /// Answers in place of an upstream that is down; `None` if the engine may not or cannot.
+    pub async fn stand_in(&self, request: Request) -> Option<Response> {
         // A client of the router must not see our own complaints about its request: only real answers count.
-        if response.status().is_success() { Ok(response) } else { Err(()) }
+        self.respond(request).await.ok().filter(|response| response.status().is_success())
     }
 
     async fn respond(&self, request: Request) -> Result<Response, Failure> {
         let (head, body) = request.into_parts();
-        let limit = self.0.config.max_request;
         let chat = match (&head.method, head.uri.path()) {
             (&Method::GET, "/v1/models") => return Ok(answer::models(&self.0.engine)),
             (&Method::POST, "/v1/chat/completions") => true,
             (&Method::POST, "/v1/completions") => false,
             (_, path) => return Ok(answer::error(StatusCode::NOT_FOUND, "not_found", &no_such(path))),
         };
-        let bytes = match Limited::new(body, limit.0 as usize).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                let message =
-                    format!("the request is larger than {limit}; raise [fallback] max_request to allow it");
-                return Ok(answer::error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message));
-            }
-            Err(error) => return Err(Failure::ClientBody(error.to_string())),
-        };
-        let ask = match Ask::parse(&bytes, chat) {
+        // As many requests are read at once as the engine could take: more would only fill memory to be refused.
+        let Ok(_reading) = self.0.reading.try_acquire() else { return Ok(answer::busy()) };
+        let ask = match self.read(body, chat).await? {
             Ok(ask) => ask,
-            Err(message) => return Ok(answer::error(StatusCode::BAD_REQUEST, "invalid_request", &message)),
+            Err(complaint) => return Ok(complaint),
         };
         match self.model_for(&ask.model) {
             Ok(model) => {
-                let answered =
-                    answer::generate(&self.0.engine, ask, model, self.0.config.index_topk.0, &self.0.counts);
-                Ok(answered.await)
+                let index_topk = self.0.config.index_topk.0;
+                Ok(answer::generate(&self.0.engine, ask, model, index_topk, &self.0.counts).await)
             }
             Err((status, code, message)) => Ok(answer::error(status, code, &message)),
         }
+    }
+
+    /// Collects and reads a request's body, within its limits of size and time.
+    async fn read(&self, body: Replay, chat: bool) -> Result<Result<Ask, Response>, Failure> {
+        let (size, patience) = (self.0.config.max_request, self.0.config.request_read);
+        let collecting = Limited::new(body, size.0 as usize).collect();
+        let bytes = match tokio::time::timeout(patience.0, collecting).await {
+            Ok(Ok(collected)) => collected.to_bytes(),
+            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+                let message =
+                    format!("the request is larger than {size}; raise [fallback] max_request to allow it");
+                return Ok(Err(answer::error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)));
+            }
+            Ok(Err(error)) => return Err(Failure::ClientBody(error.to_string())),
+            Err(_) => {
+                let message =
+                    format!("the request was not all here within {patience} ([fallback] request_read)");
+                return Ok(Err(answer::error(StatusCode::REQUEST_TIMEOUT, "request_timeout", &message)));
+            }
+        };
+        // Megabytes of JSON take longer to read than other streams of this thread should wait.
+        let parsed = tokio::task::spawn_blocking(move || Ask::parse(&bytes, chat)).await;
+        let parsed = parsed.unwrap_or_else(|_| Err("the request could not be read".to_owned()));
+        Ok(parsed.map_err(|message| answer::error(StatusCode::BAD_REQUEST, "invalid_request", &message)))
     }
 
     /// Which of the engine's models answers for `asked`.

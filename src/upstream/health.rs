@@ -22,24 +22,21 @@ impl Health {
 
     /// Takes note of an attempt to reach it at `address`.
     pub fn note(&self, failure: Option<&Failure>, address: &str) {
-        match failure {
-            Some(Failure::Refused(cause)) => {
-                if self.up.swap(false, Relaxed) {
-                    self.gauge.set(0);
-                    tracing::warn!(
-                        "upstream {:?} at {address} cannot be reached ({cause}); start it, or correct url in its \
-                         [[upstream]] section",
-                        self.name
-                    );
-                }
-            }
-            // Anything else came over a connection: it is there, whatever it answers.
-            _ => {
-                if !self.up.swap(true, Relaxed) {
-                    self.gauge.set(1);
-                    tracing::info!("upstream {:?} at {address} can be reached again", self.name);
-                }
-            }
+        // Anything but a refusal came over a connection: it is there, whatever it answers.
+        let refused = match failure {
+            Some(Failure::Refused(cause)) => Some(cause),
+            _ => None,
+        };
+        self.gauge.set(i64::from(refused.is_none()));
+        let was_up = self.up.swap(refused.is_none(), Relaxed);
+        match refused {
+            Some(cause) if was_up => tracing::warn!(
+                "upstream {:?} at {address} cannot be reached ({cause}); start it, or correct url in its \
+                 [[upstream]] section",
+                self.name
+            ),
+            None if !was_up => tracing::info!("upstream {:?} at {address} can be reached again", self.name),
+            _ => {}
         }
     }
 }

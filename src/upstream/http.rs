@@ -83,7 +83,7 @@ impl Http {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| refused(&error))?;
-        Ok((Link { sender, connection: Box::pin(connection), dead: false }, false))
+        Ok((Link { sender, connection: Some(Box::pin(connection)) }, false))
     }
 
     async fn send(&self, mut request: Request) -> Result<Response, Failed> {
@@ -120,6 +120,7 @@ impl Http {
 
     /// Turns the request's target into the form an origin server expects.
     fn address(&self, request: &mut Request) {
+        // A target that carries its authority, absolute or HTTP/2's, outranks a Host header (RFC 9112 section 3.2.2).
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
         if let Some(path) = request.uri().path_and_query().cloned() {
             *request.uri_mut() = hyper::Uri::from(path);
@@ -127,8 +128,7 @@ impl Http {
         *request.version_mut() = hyper::Version::HTTP_11;
         if let Some(host) = &self.host {
             request.headers_mut().insert(HOST, host.clone());
-        } else if !request.headers().contains_key(HOST) {
-            // HTTP/2 carries the host in its pseudo-header, HTTP/1.0 may carry none.
+        } else if authority.is_some() || !request.headers().contains_key(HOST) {
             let value = authority.unwrap_or_else(|| self.endpoint.authority());
             if let Ok(value) = HeaderValue::try_from(value) {
                 request.headers_mut().insert(HOST, value);
@@ -167,13 +167,13 @@ async fn exchange(
     request: Request,
 ) -> Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)> {
     let mut answer = Box::pin(link.sender.try_send_request(request));
-    let (connection, dead) = (&mut link.connection, &mut link.dead);
+    let connection = &mut link.connection;
     std::future::poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
             return Poll::Ready(answer);
         }
-        if !*dead && connection.as_mut().poll(cx).is_ready() {
-            *dead = true;
+        if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
+            *connection = None;
         }
         answer.as_mut().poll(cx)
     })

@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::support::program::Program;
 use crate::support::upstream::{Upstream, whole};
-use crate::support::{Serin, value, wire};
+use crate::support::{Serin, base, eventually, program, value, wire};
 
 fn turns(exposition: &str) -> f64 {
     exposition
@@ -48,24 +49,68 @@ fn a_body_past_the_memory_passes_and_loses_only_its_copy() {
     serin.reaches("serin_recorder_turns_total{outcome=\"shape\",reason=\"budget\"}", 1.0);
 }
 
+/// Sets the size that files of a process may have; `unlimited` or bytes. This stands for a disk that is full.
+fn file_limit(pid: u32, limit: &str) {
+    let set = std::process::Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), &format!("--fsize={limit}:unlimited")])
+        .status();
+    assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) is needed");
+}
+
 #[test]
-fn a_journal_that_vanishes_is_counted_and_traffic_goes_on() {
+fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
-    let serin = Serin::before(upstream.address, "");
-    let send = || wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", b"{}"));
-    assert_eq!(send().status, 200);
-    serin.reaches("serin_recorder_turns_total{outcome=\"full\",reason=\"\"}", 1.0);
-    // /dev/full takes the place of nothing here: a directory that is gone fails the next segment or the next sync only
-    // when it must be opened again, so what is asserted is the balance, not which column it falls into.
-    std::fs::remove_dir_all(serin.dir.path().join("data")).unwrap();
-    for _ in 0..5 {
-        let answer = send();
+    let dir = tempfile::tempdir().unwrap();
+    let extra = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
+        upstream.address
+    );
+    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
+    // Without this the kernel would end the process instead of failing its writes.
+    let mut shell = std::process::Command::new("sh");
+    shell.current_dir(dir.path()).args(["-c", "trap '' XFSZ; exec \"$0\"", env!("CARGO_BIN_EXE_serin")]);
+    let mut serin = Program::start(shell);
+    let send = |number: usize| {
+        let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"number {number}\"}}]}}");
+        let answer = wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", body.as_bytes()));
         assert_eq!((answer.status, answer.text().as_str()), (200, "{\"ok\":1}"));
-    }
-    crate::support::eventually("six exchanges in the ledger", || {
-        (turns(&serin.metrics()) == 6.0).then_some(())
-    });
-    assert_eq!(wire::get(serin.admin(), "/readyz").status, 200);
+    };
+    let metrics = || String::from_utf8(wire::get(serin.admin, "/metrics").body).unwrap();
+    let full = || value(&metrics(), "serin_recorder_turns_total{outcome=\"full\",reason=\"\"}").unwrap();
+    send(0);
+    eventually("the first is durable", || (full() == 1.0).then_some(()));
+    file_limit(serin.pid(), "1");
+    (1..=5).for_each(send);
+    assert_eq!(wire::get(serin.admin, "/readyz").status, 200);
+    serin.says("recording fails");
+    let metrics = || String::from_utf8(wire::get(serin.admin, "/metrics").body).unwrap();
+    assert_eq!(turns(&metrics()), 1.0, "not counted before it is known what became of them");
+    file_limit(serin.pid(), "unlimited");
+    eventually("all of them are durable", || (turns(&metrics()) == 6.0).then_some(()));
+    serin.signal("TERM");
+    assert_eq!(serin.wait().0, Some(0));
+    let listed = program::run(dir.path(), &["sessions", "list", "--json"]);
+    assert_eq!(String::from_utf8(listed.stdout).unwrap().lines().count(), 6);
+}
+
+#[test]
+fn what_can_never_be_written_is_counted_as_lost_at_the_end() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
+    let dir = tempfile::tempdir().unwrap();
+    let extra = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
+        upstream.address
+    );
+    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
+    let mut shell = std::process::Command::new("sh");
+    shell.current_dir(dir.path()).args(["-c", "trap '' XFSZ; exec \"$0\"", env!("CARGO_BIN_EXE_serin")]);
+    let mut serin = Program::start(shell);
+    file_limit(serin.pid(), "1");
+    assert_eq!(wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{}")).status, 200);
+    serin.signal("TERM");
+    let (code, said) = serin.wait();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("records could not be written") && said.contains("lost=1"), "{said}");
 }
 
 #[test]

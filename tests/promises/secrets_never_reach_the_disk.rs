@@ -21,12 +21,12 @@ fn a_planted_key_is_nowhere_in_the_journal() {
     let headers = format!(
         "Authorization: Bearer {MARK}\r\nx-api-key: {MARK}\r\nCookie: a={MARK}\r\nX-New-Secret: {MARK}\r\nUser-Agent: kept-agent\r\n"
     );
-    let path = format!("/v1/chat/completions?key={MARK}&api_key={MARK}&plain=kept-parameter");
+    let path = format!("/v1/chat/completions?key={MARK}&api_key={MARK}&model=kept-parameter");
     let through = wire::send(serin.traffic(), &wire::post(&path, &headers, b"{\"messages\":[]}"));
     assert_eq!(through.header("set-cookie"), Some(format!("s={MARK}").as_str()));
     let received = &upstream.received()[0];
     assert_eq!(received.headers("authorization"), [format!("Bearer {MARK}")]);
-    assert!(received.head.contains(&format!("key={MARK}&api_key={MARK}&plain=kept-parameter")));
+    assert!(received.head.contains(&format!("key={MARK}&api_key={MARK}&model=kept-parameter")));
     serin.stop();
 
     let reader = serin::journal::Reader::open(&serin.dir.path().join("data")).unwrap();

@@ -29,6 +29,11 @@ pub fn error(status: StatusCode, code: &str, message: &str) -> Response {
     response
 }
 
+/// The engine has all it can take.
+pub fn busy() -> Response {
+    error(StatusCode::SERVICE_UNAVAILABLE, "engine_busy", "the embedded engine is busy; try again shortly")
+}
+
 /// `GET /v1/models`
 pub fn models(engine: &Engine) -> Response {
     let list: Vec<Value> = engine

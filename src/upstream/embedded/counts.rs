@@ -13,7 +13,7 @@ pub struct Counts {
     depth: IntGauge,
 }
 
-/// One request's share; dropped without an end, the request was cancelled.
+/// One request's share; dropped without an end, the request was cancelled, or refused if it never began.
 pub struct Meter {
     counts: Counts,
     model: String,
@@ -32,7 +32,7 @@ impl Counts {
             "Requests to the embedded engine by how they ended.",
             &["model_name", "outcome"],
         );
-        for outcome in ["stop", "length", "failed", "cancelled"] {
+        for outcome in ["stop", "length", "failed", "cancelled", "refused"] {
             requests.with_label_values(&[serin_engine::REFERENCE, outcome]);
         }
         let depth =
@@ -42,7 +42,7 @@ impl Counts {
 
     pub fn meter(&self, model: &str) -> Meter {
         self.depth.inc();
-        Meter { counts: self.clone(), model: model.to_owned(), outcome: "cancelled" }
+        Meter { counts: self.clone(), model: model.to_owned(), outcome: "refused" }
     }
 }
 
@@ -53,6 +53,7 @@ impl Meter {
             Event::Started { prompt_tokens, cached_tokens } => {
                 tokens.with_label_values(&["prompt"]).inc_by(*prompt_tokens as u64);
                 tokens.with_label_values(&["cached"]).inc_by(*cached_tokens as u64);
+                self.outcome = "cancelled";
             }
             Event::Finished { reason, completion_tokens } => {
                 tokens.with_label_values(&["completion"]).inc_by(*completion_tokens as u64);

@@ -93,8 +93,10 @@ impl Driven {
                                 break;
                             }
                         }
+                        // Nothing follows trailers, and nobody asks again after them.
                         Err(trailers) => {
                             self.next = Some(Ok(trailers));
+                            self.finish(cx);
                             break;
                         }
                     }
@@ -110,7 +112,7 @@ impl Driven {
                     break;
                 }
                 Poll::Pending => match &mut self.link {
-                    Some(link) if !driven && !link.dead => {
+                    Some(link) if !driven && link.is_open() => {
                         driven = true;
                         link.drive(cx);
                     }
@@ -182,8 +184,8 @@ impl http_body::Body for Driven {
             return Poll::Ready(Some(Ok(frame)));
         }
         match this.next.take() {
-            // hyper's server drops what it has not yet flushed when a body fails. Giving it one turn to flush lets the
-            // client have every byte that came before the failure.
+            // hyper's server drops what it has not yet flushed when a body fails. One turn to flush gives the client what
+            // came before the failure, unless it reads so slowly that its socket is full.
             Some(failure @ Err(_)) if std::mem::take(&mut this.unflushed) => {
                 this.next = Some(failure);
                 cx.waker().wake_by_ref();

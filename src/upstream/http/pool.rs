@@ -30,25 +30,32 @@ struct Unused {
     link: Link,
 }
 
+/// The half of a connection that does its reading and writing, when polled.
+pub type Driver = Pin<Box<Connection<TokioIo<Stream>, Replay>>>;
+
 /// A connection and the handle that sends requests on it.
 pub struct Link {
     pub sender: SendRequest<Replay>,
-    pub connection: Pin<Box<Connection<TokioIo<Stream>, Replay>>>,
-    /// The connection has finished; nothing more will come.
-    pub dead: bool,
+    /// Gone once it has finished. It must not be kept then: a request that was queued and never taken comes back to its
+    /// sender only when the connection is dropped.
+    pub connection: Option<Driver>,
 }
 
 impl Link {
     /// Lets the connection do what it can now.
     pub fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.dead && self.connection.as_mut().poll(cx).is_ready() {
-            self.dead = true;
+        if self.connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
+            self.connection = None;
         }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.connection.is_some()
     }
 
     /// Whether another request may be sent on it.
     pub fn usable(&self) -> bool {
-        !self.dead && self.sender.is_ready() && !self.sender.is_closed()
+        self.is_open() && self.sender.is_ready() && !self.sender.is_closed()
     }
 }
 
@@ -61,9 +68,7 @@ impl Pool {
     pub fn take(&self) -> Option<Link> {
         let (now, here) = (clock::now(), std::thread::current().id());
         let mut unused = self.lock();
-        // The oldest stand in front: what is too old is a prefix.
-        let young = unused.partition_point(|one| now.duration_since(one.since) >= self.timers.pool_idle.0);
-        let old: Vec<Unused> = unused.drain(..young).collect();
+        let old = self.too_old(&mut unused, now);
         let found = unused.iter().rposition(|one| one.home == here).and_then(|at| unused.remove(at));
         // Closing sockets takes time: not under the lock.
         drop(unused);
@@ -73,12 +78,24 @@ impl Pool {
 
     /// Keeps a connection for this thread's next request.
     pub fn give(&self, link: Link) {
+        if self.timers.pool_size == 0 {
+            return;
+        }
         let one = Unused { since: clock::now(), home: std::thread::current().id(), link };
         let mut unused = self.lock();
-        let displaced = if unused.len() >= self.timers.pool_size { unused.pop_front() } else { None };
+        let mut gone = self.too_old(&mut unused, one.since);
+        if unused.len() >= self.timers.pool_size {
+            gone.extend(unused.pop_front());
+        }
         unused.push_back(one);
         drop(unused);
-        drop(displaced);
+        drop(gone);
+    }
+
+    /// The oldest stand in front: what is too old is a prefix.
+    fn too_old(&self, unused: &mut VecDeque<Unused>, now: Instant) -> Vec<Unused> {
+        let young = unused.partition_point(|one| now.duration_since(one.since) >= self.timers.pool_idle.0);
+        unused.drain(..young).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Unused>> {

@@ -45,6 +45,10 @@ impl Program {
         Self { traffic: address("traffic"), admin: address("admin"), child, errors: Some(errors) }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
