@@ -1,5 +1,6 @@
 //! The only file that sees everything: it binds, builds, wires and takes apart again.
 
+mod build;
 pub mod chat_model;
 mod path;
 
@@ -8,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use rustls::crypto::SecureRandom;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -19,17 +19,11 @@ use crate::canary;
 use crate::config::{ClientEof, Config};
 use crate::fidelity::{dye, tag};
 use crate::metrics::Metrics;
-use crate::proxy::route::Routes;
-use crate::proxy::settle::Accounts;
-use crate::proxy::{Parts, Proxy};
-use crate::recorder::Recorder;
-use crate::recorder::ledger::Ledger;
-use crate::recorder::writer::{self, Writer};
+use crate::proxy::Proxy;
+use crate::recorder::writer::Writer;
 use crate::server::{self, Server};
-use crate::upstream::Upstream;
-use crate::upstream::embedded::{self, Embedded};
-use crate::upstream::fetch::Source;
-use crate::upstream::http::{Http, Timers};
+use build::Built;
+pub use build::check;
 use chat_model::Fetching;
 use path::Path;
 
@@ -72,29 +66,11 @@ pub struct App {
     writer: Writer,
 }
 
-/// Bound and built, not yet running.
-struct Built {
-    metrics: Arc<Metrics>,
-    traffic: TcpListener,
-    admin: TcpListener,
-    tls: Option<TlsAcceptor>,
-    admin_access: admin::Access,
-    admin_tls: Option<TlsAcceptor>,
-    recorder: Recorder,
-    writer: Writer,
-    embedded: Option<Embedded>,
-    /// The chat model still to be fetched.
-    wanted: Option<Source>,
-    accounts: Accounts,
-    parts: Parts,
-    tag_key: tag::Key,
-}
-
 impl App {
     /// Binds both listeners first, so that a port in use is known before anything else has happened; a model that must
     /// be fetched arrives later.
     pub fn start(config: Config) -> Result<Self, Fault> {
-        raise_file_limit();
+        build::raise_file_limit();
         let built = Built::new(&config)?;
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
         let traffic = built.traffic.local_addr().map_err(internal)?;
@@ -163,64 +139,6 @@ impl App {
     }
 }
 
-impl Built {
-    fn new(config: &Config) -> Result<Self, Fault> {
-        let metrics = Arc::new(Metrics::default());
-        let traffic = bind(config.listen.address, "[listen] address")?;
-        let admin = bind(config.admin.address, "[admin] address")?;
-        let tls = certificates(&config.listen.cert_file, &config.listen.key_file)?;
-        let admin_tls = certificates(&config.admin.cert_file, &config.admin.key_file)?;
-        let admin_access =
-            admin::Access::read(&config.admin.token_file).map_err(|e| Fault::new(code::UNREADABLE, e))?;
-        if config.canary.enabled {
-            config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
-        }
-        let upstreams = upstreams(config, &metrics)?;
-        let routes =
-            Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))?;
-        let embedded = engine(config, &metrics)?;
-        let wanted = match &embedded {
-            Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
-            None => None,
-        };
-        let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
-        names.extend([embedded::NAME, "none"]);
-        let (recorder, writer) =
-            writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
-                Fault::new(
-                    code::IO,
-                    format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()),
-                )
-            })?;
-        let accounts = Accounts::new(&metrics, config.limits.in_flight, &names);
-        about(&metrics, config);
-        let tag_key = tag_key()?;
-        let parts = Parts {
-            routes,
-            embedded: embedded.clone(),
-            recorder: recorder.clone(),
-            accounts: accounts.clone(),
-            tag_key: tag_key.clone(),
-            body_copy: config.limits.body_copy.0,
-        };
-        Ok(Self {
-            metrics,
-            traffic,
-            admin,
-            tls,
-            admin_access,
-            admin_tls,
-            recorder,
-            writer,
-            embedded,
-            wanted,
-            accounts,
-            parts,
-            tag_key,
-        })
-    }
-}
-
 /// The side thread: admin and canaries, so that neither competes with traffic for its threads.
 struct Side<F> {
     admin: TcpListener,
@@ -260,40 +178,6 @@ impl<F: Future<Output = ()> + Send + 'static> Side<F> {
     }
 }
 
-/// Every connection is a file; the usual soft limit of 1,024 would be met long before `[limits] connections`.
-fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
-    {
-        tracing::debug!(%error, "the limit of open files stays as it is");
-    }
-}
-
-fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
-    let bound =
-        TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
-    bound.map_err(|error| {
-        let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                "is in use; stop what listens there or choose another address".to_owned()
-            }
-            _ => format!("cannot be bound: {error}"),
-        };
-        Fault::new(code::UNAVAILABLE, format!("{key} = \"{address}\" {why}"))
-    })
-}
-
-fn certificates(
-    cert_file: &std::path::Path,
-    key_file: &std::path::Path,
-) -> Result<Option<TlsAcceptor>, Fault> {
-    if cert_file.as_os_str().is_empty() {
-        return Ok(None);
-    }
-    server::tls::acceptor(cert_file, key_file).map(Some).map_err(|error| Fault::new(code::UNREADABLE, error))
-}
-
 fn limits(config: &Config) -> server::Limits {
     server::Limits {
         connections: config.limits.connections,
@@ -302,64 +186,6 @@ fn limits(config: &Config) -> server::Limits {
         drain: config.limits.drain,
         eof_cancels: config.listen.client_eof == ClientEof::Cancel,
     }
-}
-
-fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>>, Fault> {
-    let timers = Timers {
-        connect: config.limits.connect,
-        head: config.limits.head,
-        idle: config.limits.idle,
-        pool_idle: config.limits.pool_idle,
-        pool_size: config.limits.pool_size,
-    };
-    let up = metrics.int_gauges(
-        "serin_upstream_up",
-        "Whether the upstream's last connection attempt succeeded.",
-        &["upstream"],
-    );
-    let make = |upstream: &crate::upstream::Config| {
-        let health =
-            crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
-        match Http::new(upstream, timers, health) {
-            Ok(http) => Ok(Arc::new(http) as Arc<dyn Upstream>),
-            Err(error) => {
-                Err(Fault::new(code::CONFIG, format!("[[upstream]] name = {:?}: {error}", upstream.name)))
-            }
-        }
-    };
-    config.upstream.iter().map(make).collect()
-}
-
-/// The engine, unless it could never answer: with upstreams and nothing it may stand in for.
-fn engine(config: &Config, metrics: &Metrics) -> Result<Option<Embedded>, Fault> {
-    if !config.upstream.is_empty() && config.fallback.answers_for.is_empty() {
-        return Ok(None);
-    }
-    let embedded = Embedded::start(config.fallback.clone(), metrics);
-    embedded
-        .map(Some)
-        .map_err(|error| Fault::new(code::INTERNAL, format!("the embedded engine cannot start: {error}")))
-}
-
-fn about(metrics: &Metrics, config: &Config) {
-    let build =
-        metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
-    build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-    let hash = metrics.int_gauges(
-        "serin_config_info",
-        "Always 1; the effective configuration's hash is in the label.",
-        &["hash"],
-    );
-    hash.with_label_values(&[&config.hash()]).set(1);
-}
-
-/// A fresh key for this process: canaries of another one are strangers.
-fn tag_key() -> Result<tag::Key, Fault> {
-    let mut key = [0; 32];
-    let provider = rustls::crypto::ring::default_provider();
-    let random: &dyn SecureRandom = provider.secure_random;
-    random.fill(&mut key).map_err(|_| Fault::new(code::INTERNAL, "the system gives no random numbers"))?;
-    Ok(tag::Key::new(key))
 }
 
 fn canary_run(

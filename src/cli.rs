@@ -71,6 +71,7 @@ fn run(arguments: &Arguments) -> Result<(), Fault> {
         None | Some(Command::Serve) => serve::run(read()?),
         Some(Command::CheckConfig) => {
             let config = read()?;
+            crate::app::check(&config)?;
             print(&format!("{}\n# hash {}\n", config.text(), config.hash()))
         }
         Some(Command::Sessions { command }) => sessions::run(command, &read()?),

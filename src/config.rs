@@ -183,8 +183,12 @@ impl Config {
         let config: Self = toml::from_str(text).map_err(|error| {
             let line =
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let key = text.lines().nth(line - 1).and_then(|line| Some(line.split_once('=')?.0.trim()));
             let message = error.message().replace("unknown field", "unknown key").replace('\n', "; ");
-            Error::Bad(format!("{name}:{line}: {message}"))
+            match key {
+                Some(key) if !message.contains(key) => Error::Bad(format!("{name}:{line}: {key}: {message}")),
+                _ => Error::Bad(format!("{name}:{line}: {message}")),
+            }
         })?;
         config.check().map_err(|message| Error::Bad(format!("{name}: {message}")))?;
         Ok(config)
@@ -220,6 +224,9 @@ impl Config {
                 "[limits] body_copy is larger than [record] memory; no such body could ever be recorded"
                     .into(),
             );
+        }
+        if self.record.enabled && self.record.dir.as_os_str().is_empty() {
+            return Err("[record] dir = \"\" names no directory; name one, or set enabled = false".into());
         }
         self.check_counts()?;
         self.check_durations()
@@ -330,7 +337,9 @@ mod tests {
             ("[limits]\nthreads = 0", "at least 1"),
             ("[limits]\nin_flight = 9223372036854775807", "beyond any use"),
             ("[limits]\nhead = \"0ms\"", "would refuse everything"),
-            ("[log]\nlevel = \"inof\"", "config.toml:2: unknown variant `inof`, expected one of"),
+            ("[limits]\nthreads = -1", "config.toml:2: threads: "),
+            ("[record]\ndir = \"\"", "names no directory"),
+            ("[log]\nlevel = \"inof\"", "config.toml:2: level: unknown variant `inof`, expected one of"),
             ("x =", "config.toml:1: "),
         ];
         for (text, expected) in cases {

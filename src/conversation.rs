@@ -93,9 +93,19 @@ impl Conversations {
     pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
         let mut journal = Journal::open(dir, options)?;
         let key = Key::of_tenant("default");
-        let mut index = Index::open(&dir.join(INDEX_FILE))?;
+        let path = dir.join(INDEX_FILE);
+        let mut index = Index::open(&path)?;
         let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-        let opened = follow(&key, dir, &mut index, &mut stitcher)?;
+        let opened = match follow(&key, dir, &mut index, &mut stitcher) {
+            // It opened and cannot be used: derived as it is, it is made anew.
+            Err(Error::Index(_)) => {
+                drop(index);
+                index = Index::replace(&path)?;
+                stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
+                follow(&key, dir, &mut index, &mut stitcher)?
+            }
+            followed => followed?,
+        };
         for link in &opened.missing_links {
             journal.append(&Record::Link(link.clone()))?;
         }
@@ -121,6 +131,11 @@ impl Conversations {
     /// [`journal::Error::Missing`] where there is no such directory.
     pub fn read_only(dir: &Path) -> Result<Sessions> {
         Sessions::open(dir)
+    }
+
+    /// Whether the directory or the segment in it was removed or moved by somebody else.
+    pub fn is_gone(&self) -> bool {
+        self.journal.is_gone()
     }
 
     /// Takes an exchange. It is durable once [`Conversations::commit`] has returned.

@@ -73,6 +73,7 @@ impl Server {
         let protocol = Arc::new(protocol(&self.limits));
         let graceful = GracefulShutdown::new();
         let mut live = JoinSet::new();
+        let mut failing = false;
         loop {
             // The permit comes first: at the cap the backlog waits in the kernel, not in our memory.
             let accepted = tokio::select! {
@@ -82,9 +83,15 @@ impl Server {
                 accepted = accept(&self.permits, &self.listener) => accepted,
             };
             let (permit, stream) = match accepted {
-                Ok(accepted) => accepted,
+                Ok(accepted) => {
+                    failing = false;
+                    accepted
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Out of files, say: true for every attempt until it is over.
+                    if !std::mem::replace(&mut failing, true) {
+                        tracing::warn!(%error, "cannot accept connections");
+                    }
                     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
                     continue;
                 }

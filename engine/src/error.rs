@@ -15,7 +15,9 @@ pub enum Error {
     #[error("no model named {name:?} is loaded; loaded are: {loaded}")]
     UnknownModel { name: String, loaded: String },
     /// The prompt does not fit the model.
-    #[error("the prompt has {prompt} tokens but the model's context holds {context}; shorten the prompt")]
+    #[error(
+        "the prompt has at least {prompt} tokens but the model's context holds {context}; shorten the prompt"
+    )]
     TooLong { prompt: usize, context: usize },
     /// A request field has a value the engine cannot honour.
     #[error("invalid request: {0}")]

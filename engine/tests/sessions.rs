@@ -237,6 +237,12 @@ fn bad_requests_name_their_fault() {
         fail(Generate { prompt: tokens, ..text("") }),
         Error::TooLong { prompt: 131_073, context: 131_072 }
     );
+    // Far too long is known after a part of it.
+    let endless = "\n \n".repeat(3_000_000);
+    assert!(matches!(
+        fail(text(&endless)),
+        Error::TooLong { prompt, context: 131_072 } if prompt < 1_000_000
+    ));
     assert!(matches!(fail(text("")), Error::Invalid(_)));
     assert!(matches!(
         fail(Generate { prompt: Prompt::Tokens(vec![4_000_000]), ..text("") }),

@@ -36,14 +36,20 @@ impl Fetching {
     }
 }
 
-/// Reads which model is wanted. One from a path is opened at once, because a mistake in it is a mistake in the
-/// configuration; what must be fetched is returned and may take its time.
-pub fn prepare(embedded: &Embedded, config: &Config) -> Result<Option<Source>, Fault> {
+/// Whether the model's name can be understood; nothing is opened or fetched.
+pub fn check(config: &Config) -> Result<Option<Source>, Fault> {
     if config.model.is_empty() {
         return Ok(None);
     }
+    let named = |error| Fault::new(code::CONFIG, format!("[fallback] model = {:?}: {error}", config.model));
+    Source::parse(&config.model).map(Some).map_err(named)
+}
+
+/// Reads which model is wanted. One from a path is opened at once, because a mistake in it is a mistake in the
+/// configuration; what must be fetched is returned and may take its time.
+pub fn prepare(embedded: &Embedded, config: &Config) -> Result<Option<Source>, Fault> {
+    let Some(source) = check(config)? else { return Ok(None) };
     let at = |error: String| format!("[fallback] model = {:?}: {error}", config.model);
-    let source = Source::parse(&config.model).map_err(|error| Fault::new(code::CONFIG, at(error)))?;
     if let Source::Path(_) = &source {
         let opened =
             open(&source, &config.sha256).map_err(|error| Fault::new(code::UNREADABLE, at(error)))?;

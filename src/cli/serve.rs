@@ -8,6 +8,9 @@ use tracing::level_filters::LevelFilter;
 use crate::app::{App, Fault, code};
 use crate::config::Config;
 
+/// "File size limit exceeded" on Linux, on the architectures we run on.
+const SIGXFSZ: i32 = 25;
+
 /// Runs until it is told to stop, then drains. A second signal ends it at once.
 pub fn run(config: Config) -> Result<(), Fault> {
     log_to_stderr(config.log.level());
@@ -21,6 +24,11 @@ pub fn run(config: Config) -> Result<(), Fault> {
             signal(SignalKind::interrupt()).map_err(internal)?,
             signal(SignalKind::terminate()).map_err(internal)?,
         ]
+    };
+    // A file-size limit is a full disk to us: the write fails and is counted. Unhandled, this signal would end us.
+    let _too_large = {
+        let _entered = runtime.enter();
+        signal(SignalKind::from_raw(SIGXFSZ)).map_err(internal)?
     };
     let app = App::start(config)?;
     runtime.block_on(either(&mut signals));

@@ -1,5 +1,6 @@
 //! `serin sessions`
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -50,6 +51,16 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
         dir.push("canary");
     }
     let sessions = open(&dir)?;
+    let damage = sessions.damage();
+    if damage.holes + damage.unreadable_segments + damage.undecodable_frames > 0 {
+        let _ = writeln!(
+            std::io::stderr(),
+            "serin: the journal in {} is damaged ({} holes, {} unreadable segments); what could be read is shown",
+            dir.display(),
+            damage.holes,
+            damage.unreadable_segments
+        );
+    }
     let text = match command {
         Command::List { limit, .. } => {
             let lines = sessions.list(&Filter { limit: *limit, ..Filter::default() }).map_err(fault)?;
@@ -72,8 +83,22 @@ fn open(dir: &Path) -> Result<Sessions, Fault> {
 
 fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
     let line = serde_json::to_string(value);
-    line.map(|line| line + "\n")
+    line.map(|line| escaped(&line) + "\n")
         .map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))
+}
+
+/// JSON leaves DEL, the C1 controls and line separators as they are; a terminal does not.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            _ => out.push(character),
+        }
+    }
+    out
 }
 
 fn fault(error: Error) -> Fault {

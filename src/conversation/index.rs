@@ -42,15 +42,21 @@ impl Index {
     /// # Errors
     /// [`Error::Index`] where the file can be neither used nor replaced.
     pub fn open(path: &Path) -> Result<Index> {
-        Self::try_open(path).or_else(|_| {
-            for suffix in ["", "-wal", "-shm"] {
-                let mut name = path.as_os_str().to_owned();
-                name.push(suffix);
-                // A file that is not there is as good as removed; one that stays makes the next step fail.
-                let _ = std::fs::remove_file(name);
-            }
-            Self::try_open(path)
-        })
+        Self::try_open(path).or_else(|_| Self::replace(path))
+    }
+
+    /// Makes a new, empty index in the place of one that cannot be used.
+    ///
+    /// # Errors
+    /// As [`Index::open`].
+    pub fn replace(path: &Path) -> Result<Index> {
+        for suffix in ["", "-wal", "-shm"] {
+            let mut name = path.as_os_str().to_owned();
+            name.push(suffix);
+            // A file that is not there is as good as removed; one that stays makes the next step fail.
+            let _ = std::fs::remove_file(name);
+        }
+        Self::try_open(path)
     }
 
     /// Opens the index for reading only. `None` where there is none, or none of this version.

@@ -133,7 +133,13 @@ pub fn plain(text: &str) -> String {
             '\u{1b}' => skip_escape(&mut characters),
             '\u{9b}' => skip_sequence(&mut characters),
             '\n' | '\t' => out.push(character),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
+            '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {}
             _ if character.is_control() => {}
             _ => out.push(character),
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::frame::{self, MAX_RECORD, RECORD_HEAD};
@@ -49,7 +49,7 @@ pub struct Journal {
     pending_bytes: usize,
     positions: Vec<Position>,
     torn_bytes: u64,
-    _lock: File,
+    lock: File,
 }
 
 struct OpenSegment {
@@ -86,10 +86,22 @@ impl Journal {
             pending_bytes: 0,
             positions: Vec::new(),
             torn_bytes: 0,
-            _lock: lock,
+            lock,
         };
         journal.reopen_newest()?;
         Ok(journal)
+    }
+
+    /// Whether somebody has removed or moved what we write to: records would go where nobody will find them.
+    pub fn is_gone(&self) -> bool {
+        let same = |path: &Path, file: &File| {
+            let (there, ours) = (std::fs::metadata(path), file.metadata());
+            there.is_ok_and(|there| {
+                ours.is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
+            })
+        };
+        let segment = self.segment.as_ref();
+        !same(&self.dir.join("lock"), &self.lock) || segment.is_some_and(|open| !same(&open.path, &open.file))
     }
 
     /// Adds a record to the next commit.

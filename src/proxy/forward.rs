@@ -1,7 +1,7 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
 use hyper::body::Incoming;
-use hyper::header::{COOKIE, HeaderValue};
+use hyper::header::{COOKIE, HOST, HeaderValue};
 use hyper::http::request;
 use hyper::{HeaderMap, Method, Version};
 
@@ -23,6 +23,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let (mut head, body) = request.into_parts();
     let origin = origin(parts, &head.headers);
     let mut wanted = wanted(parts, &head.headers);
+    let malformed = malformed(&head);
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
@@ -49,9 +50,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let bodiless = head.method == Method::HEAD;
 
     let before = clock::now().duration_since(arrived);
-    let (mut response, end) = match shed {
-        true => (refuse(&Refusal::Overloaded), Some(End::ProxyRefused)),
-        false => answer(parts, &mut exchange, hyper::Request::from_parts(head, body)).await,
+    let refusal = if shed { Some(Refusal::Overloaded) } else { malformed };
+    let (mut response, end) = match refusal {
+        Some(refusal) => (refuse(&refusal), Some(End::ProxyRefused)),
+        None => answer(parts, &mut exchange, hyper::Request::from_parts(head, body)).await,
     };
     let answered = clock::now();
     if end.is_some() {
@@ -80,13 +82,30 @@ fn origin(parts: &Parts, headers: &HeaderMap) -> Origin {
     }
 }
 
-/// What the client lets us record. A value we do not know can only have been meant to lower it.
+/// What hyper lets pass and no proxy should.
+fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
+    let hosts = head.headers.get_all(HOST).iter().count();
+    match head.version {
+        _ if head.method == Method::CONNECT => Some(Refusal::Connect),
+        Version::HTTP_11 if hosts != 1 => Some(Refusal::Host),
+        _ if hosts > 1 => Some(Refusal::Host),
+        _ => None,
+    }
+}
+
+/// What the client lets us record; said more than once, the least counts. A value we do not know can only have been
+/// meant to lower it.
 fn wanted(parts: &Parts, headers: &HeaderMap) -> Wanted {
-    let asked = headers.get(RECORD).filter(|_| parts.recorder.opt_out());
-    match asked.map(|value| value.as_bytes()) {
-        None | Some(b"full") => Wanted::Full,
-        Some(b"off") => Wanted::Off(Off::OptOut),
-        Some(_) => Wanted::Meta,
+    if !parts.recorder.opt_out() {
+        return Wanted::Full;
+    }
+    let asked: Vec<&[u8]> = headers.get_all(RECORD).iter().map(HeaderValue::as_bytes).collect();
+    if asked.contains(&b"off".as_slice()) {
+        Wanted::Off(Off::OptOut)
+    } else if asked.iter().all(|value| *value == b"full") {
+        Wanted::Full
+    } else {
+        Wanted::Meta
     }
 }
 

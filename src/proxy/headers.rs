@@ -2,8 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Our own request headers begin with this; they are addressed to us and never travel on.
@@ -28,8 +28,12 @@ pub fn end_hop(headers: &mut HeaderMap) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| HeaderName::try_from(name.trim()).ok())
         // Naming these would let a client have fields removed that the message is built on.
-        .filter(|name| ![hyper::header::HOST, hyper::header::CONTENT_LENGTH, TRAILER].contains(name))
+        .filter(|name| ![HOST, CONTENT_LENGTH, TRAILER].contains(name))
         .collect();
+    // A message framed by chunks has no length (RFC 9112 section 6.3); kept, it would contradict the framing we write.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     let wants_trailers = headers.get(TE).is_some_and(|te| te.as_bytes().eq_ignore_ascii_case(b"trailers"));
     for name in named.iter().chain(&HOP_BY_HOP).chain([&CONNECTION, &TE]) {
         headers.remove(name);

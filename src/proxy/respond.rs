@@ -14,6 +14,10 @@ pub enum Refusal<'a> {
     Overloaded,
     /// No upstream covers this path.
     NoRoute,
+    /// The request does not say which host it is for, or says it twice (RFC 9112 section 3.2).
+    Host,
+    /// CONNECT would make this a tunnel to anywhere.
+    Connect,
     Upstream {
         name: &'a str,
         cause: &'a Failure,
@@ -25,6 +29,8 @@ impl Refusal<'_> {
         match self {
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Host => StatusCode::BAD_REQUEST,
+            Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::Upstream { cause: Failure::HeadTimeout(_) | Failure::IdleTimeout(_), .. } => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -37,6 +43,8 @@ impl Refusal<'_> {
         match self {
             Self::Overloaded => "overloaded",
             Self::NoRoute => "no_route",
+            Self::Host => "bad_host",
+            Self::Connect => "no_tunnels",
             Self::Upstream { cause, .. } => match cause {
                 Failure::Refused(_) => "upstream_refused",
                 Failure::HeadTimeout(_) => "upstream_timeout",
@@ -51,6 +59,8 @@ impl Refusal<'_> {
         match self {
             Self::Overloaded => "too many requests are in flight; try again shortly".to_owned(),
             Self::NoRoute => "no upstream is configured for this path".to_owned(),
+            Self::Host => "an HTTP/1.1 request carries exactly one Host header".to_owned(),
+            Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
             Self::Upstream { name, cause } => format!("upstream {name:?} {cause}"),
         }
     }

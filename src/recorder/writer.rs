@@ -1,7 +1,7 @@
 //! The one thread that writes: it takes ended exchanges from the queue and commits them in groups.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -114,9 +114,30 @@ fn complete(exchange: &mut Exchange, ledger: &Ledger) {
     exchange.model = assembled.asked_model;
 }
 
+/// Opens a journal and says what opening it has shown.
+fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
+    let journal = Conversations::open_with(dir, *options)?;
+    let (torn, found) = (journal.torn_bytes(), journal.opened());
+    if torn > 0 {
+        tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
+    }
+    let damage = &found.damage;
+    if damage.holes + damage.unreadable_segments + damage.undecodable_frames > 0 {
+        tracing::error!(
+            dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,
+            unreadable_segments = damage.unreadable_segments, undecodable_frames = damage.undecodable_frames,
+            "the journal is damaged; what could be read is there"
+        );
+    }
+    Ok(journal)
+}
+
 /// One journal and what waits for its next commit.
 struct Lane {
-    journal: Conversations,
+    /// None while a lost journal could not be begun anew.
+    journal: Option<Conversations>,
+    dir: PathBuf,
+    options: Options,
     origin: Origin,
     ledger: Ledger,
     group: Group,
@@ -137,19 +158,42 @@ struct Group {
 impl Lane {
     fn open(dir: &Path, origin: Origin, config: &Config, ledger: Ledger) -> Result<Self, Error> {
         let options = Options { pending_bytes: config.memory.0 as usize, ..Options::default() };
-        let journal = Conversations::open_with(dir, options)?;
-        Ok(Self { journal, origin, ledger, group: Group::default(), due: None, failing: false })
+        let journal = Some(open(dir, &options)?);
+        let dir = dir.to_owned();
+        Ok(Self { journal, dir, options, origin, ledger, group: Group::default(), due: None, failing: false })
+    }
+
+    /// Begins anew where the journal was removed or moved under us. Looked for once a group: what was written in the
+    /// same twentieth of a second is gone with the rest.
+    fn come_back(&mut self) {
+        if !self.group.records.is_empty() || self.journal.as_ref().is_some_and(|journal| !journal.is_gone()) {
+            return;
+        }
+        if self.journal.take().is_some() {
+            let dir = self.dir.display();
+            tracing::error!(%dir, "the journal was removed or moved while it was written; a new one begins");
+        }
+        // The old one is closed by now, and with it its lock.
+        match open(&self.dir, &self.options) {
+            Ok(journal) => self.journal = Some(journal),
+            Err(error) => self.failed("reopen", &error),
+        }
     }
 
     fn take(&mut self, Offered { exchange, leases, why }: Offered) {
+        self.come_back();
         let level = exchange.record_level();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
         let now = clock::now();
         // Also after a failure: as long as something comes in, the journal is tried again.
         self.due.get_or_insert(now + if self.failing { RETRY } else { COMMIT_AGE });
-        if let Err(error) = self.journal.record(exchange) {
-            self.ledger.dropped(self.origin, Dropped::IoError);
-            return self.failed("record", &error);
+        match self.journal.as_mut().map(|journal| journal.record(exchange)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                self.ledger.dropped(self.origin, Dropped::IoError);
+                return self.failed("record", &error);
+            }
+            None => return self.ledger.dropped(self.origin, Dropped::IoError),
         }
         self.group.records.push((level, why));
         self.group.leases.extend(leases);
@@ -160,14 +204,13 @@ impl Lane {
     /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when
     /// it is known what became of it.
     fn commit(&mut self) {
-        if self.origin == Origin::Client {
-            for gap in self.ledger.take_gaps() {
-                if let Err(error) = self.journal.gap(gap) {
-                    self.failed("gap", &error);
-                }
-            }
-        }
-        if let Err(error) = self.journal.commit() {
+        let Some(journal) = &mut self.journal else {
+            self.due = None;
+            return;
+        };
+        let gaps = if self.origin == Origin::Client { self.ledger.take_gaps() } else { Vec::new() };
+        let noted = gaps.into_iter().try_for_each(|gap| journal.gap(gap));
+        if let Err(error) = noted.and_then(|()| journal.commit()) {
             self.due = Some(clock::now() + RETRY);
             return self.failed("commit", &error);
         }

@@ -10,7 +10,10 @@ use tokio_rustls::TlsAcceptor;
 
 /// Reads a certificate chain and its key (PEM). Errors name the file.
 pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String> {
-    let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let at = |path: &Path, error: &dyn std::fmt::Display| {
+        let key = if path == cert_file { "cert_file" } else { "key_file" };
+        format!("{key} {}: {error}", path.display())
+    };
     let chain: Vec<_> = CertificateDer::pem_file_iter(cert_file)
         .and_then(Iterator::collect)
         .map_err(|error| at(cert_file, &error))?;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -22,6 +22,15 @@ pub struct Endpoint {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
+/// Why an upstream's section cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Mistake {
+    #[error("{0}")]
+    Url(String),
+    #[error("{0}")]
+    File(String),
+}
+
 /// Either kind of connection.
 pub enum Stream {
     Tcp(TcpStream),
@@ -31,23 +40,15 @@ pub enum Stream {
 impl Endpoint {
     /// Reads `http://host:port` or `https://host[:port]`; anything behind the authority is refused, because a prefix
     /// would silently change the path of every request.
-    pub fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, String> {
-        let uri: hyper::Uri = url.parse().map_err(|error| format!("url {url:?} cannot be read: {error}"))?;
-        let host = uri.host().ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
-        if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
-            return Err(format!(
-                "url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"
-            ));
-        }
-        let secure = match uri.scheme_str() {
-            Some("http") => false,
-            Some("https") => true,
-            _ => return Err(format!("url {url:?} must begin with http:// or https://")),
-        };
-        let host = host.trim_matches(['[', ']']).to_owned();
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    pub fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, Mistake> {
+        let (host, port, secure) = read_url(url).map_err(Mistake::Url)?;
         let tls = match secure {
-            true => Some((connector(ca_file)?, server_name(&host)?)),
+            true => Some((connector(ca_file)?, server_name(&host).map_err(Mistake::Url)?)),
+            false if ca_file.is_some() => {
+                return Err(Mistake::Url(format!(
+                    "url {url:?} is not https, so ca_file would never be used"
+                )));
+            }
             false => None,
         };
         Ok(Self { host, port, tls })
@@ -77,40 +78,83 @@ impl Endpoint {
     }
 }
 
+/// Host, port and whether TLS is wanted.
+fn read_url(url: &str) -> Result<(String, u16, bool), String> {
+    let uri: hyper::Uri = url.parse().map_err(|error| format!("url {url:?} cannot be read: {error}"))?;
+    let secure = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(format!("url {url:?} must begin with http:// or https://")),
+    };
+    let authority =
+        uri.authority().ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
+    if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
+        return Err(format!(
+            "url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"
+        ));
+    }
+    if authority.as_str().contains('@') {
+        return Err(format!(
+            "url for {} carries a user name; credentials belong to the clients",
+            authority.host()
+        ));
+    }
+    let port = match authority.port_u16() {
+        Some(port) if port > 0 => port,
+        None if authority.port().is_none() && !authority.as_str().ends_with(':') => {
+            if secure {
+                443
+            } else {
+                80
+            }
+        }
+        _ => return Err(format!("url {url:?} has no valid port; ports go from 1 to 65535")),
+    };
+    // The parser drops a port it cannot read: what is left of the text must be the host alone.
+    let bare = authority.as_str().strip_suffix(&format!(":{port}")).unwrap_or(authority.as_str());
+    if bare != authority.host() {
+        return Err(format!("url {url:?} has no valid port; ports go from 1 to 65535"));
+    }
+    Ok((authority.host().trim_matches(['[', ']']).to_owned(), port, secure))
+}
+
 fn server_name(host: &str) -> Result<ServerName<'static>, String> {
     ServerName::try_from(host.to_owned())
         .map_err(|error| format!("host {host:?} cannot be verified by TLS: {error}"))
 }
 
-fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    match ca_file {
-        Some(path) => {
-            let read = |error| format!("ca_file {}: {error}", path.display());
-            for certificate in
-                rustls::pki_types::CertificateDer::pem_file_iter(path).map_err(|e| read(e.to_string()))?
-            {
-                roots.add(certificate.map_err(|e| read(e.to_string()))?).map_err(|e| read(e.to_string()))?;
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            let (added, _) = roots.add_parsable_certificates(found.certs);
-            if added == 0 {
-                return Err(
-                    "no trusted certificates on this system; install ca-certificates or set ca_file".into()
-                );
-            }
-        }
-    }
+fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Mistake> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
+        .map_err(|error| Mistake::Url(error.to_string()))?
+        .with_root_certificates(roots(ca_file).map_err(Mistake::File)?)
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// The authorities to trust: those of a file, or the system's.
+fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = ca_file else {
+        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return match added {
+            0 => {
+                Err("no trusted certificates on this system; install ca-certificates or set ca_file"
+                    .to_owned())
+            }
+            _ => Ok(roots),
+        };
+    };
+    let at = |error: &dyn std::fmt::Display| format!("ca_file {}: {error}", path.display());
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| at(&error))? {
+        roots.add(certificate.map_err(|error| at(&error))?).map_err(|error| at(&error))?;
+    }
+    match roots.is_empty() {
+        true => Err(at(&"holds no certificate; a PEM file is expected")),
+        false => Ok(roots),
+    }
 }
 
 impl AsyncRead for Stream {

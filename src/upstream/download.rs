@@ -72,7 +72,8 @@ async fn locate(url: &str) -> Result<Response, String> {
         let (scheme, authority) =
             (uri.scheme_str().unwrap_or_default(), uri.authority().map(|a| a.as_str()).unwrap_or_default());
         let origin = format!("{scheme}://{authority}");
-        let server = Http::at("download", Endpoint::parse(&origin, None)?, TIMERS);
+        let server =
+            Http::at("download", Endpoint::parse(&origin, None).map_err(|error| error.to_string())?, TIMERS);
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let request = hyper::Request::get(target)
             .body(Replay::held(Bytes::new()))

@@ -16,7 +16,7 @@ use hyper::client::conn::http1::Builder;
 use hyper::header::{HOST, HeaderValue};
 use hyper_util::rt::TokioIo;
 
-use super::connect::Endpoint;
+use super::connect::{Endpoint, Mistake};
 use super::health::Health;
 use super::{Answer, Body, Config, Failed, Failure, HostHeader, Request, Response, Upstream};
 use crate::body::replay::Extent;
@@ -46,13 +46,14 @@ pub struct Http {
 }
 
 impl Http {
-    pub fn new(config: &Config, timers: Timers, health: Health) -> Result<Self, String> {
+    pub fn new(config: &Config, timers: Timers, health: Health) -> Result<Self, Mistake> {
         let endpoint = Endpoint::parse(&config.url, config.ca_file.as_deref())?;
         let host = match config.host {
             HostHeader::Pass => None,
-            HostHeader::Rewrite => {
-                Some(HeaderValue::try_from(endpoint.authority()).map_err(|e| e.to_string())?)
-            }
+            HostHeader::Rewrite => Some(
+                HeaderValue::try_from(endpoint.authority())
+                    .map_err(|error| Mistake::Url(error.to_string()))?,
+            ),
         };
         Ok(Self { host, health: Some(health), ..Self::at(&config.name, endpoint, timers) })
     }
@@ -100,6 +101,10 @@ impl Http {
                 Err(_) => return Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
             };
             match sent {
+                Ok(answer) if answer.status() == hyper::StatusCode::SWITCHING_PROTOCOLS => {
+                    let cause = Failure::Cut("switched protocols although nobody asked it to".to_owned());
+                    return Err(Failed { cause, unsent: None });
+                }
                 Ok(answer) => {
                     return Ok(
                         answer.map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.pool.clone()))))

@@ -84,7 +84,7 @@ fn a_pipelined_request_holds_nothing_back() {
         until_closed(out);
         false
     });
-    let serin = Serin::before(upstream.address, "");
+    let serin = Serin::before(upstream.address, "[limits]\ndrain = \"10ms\"\n");
     let mut client = wire::connect(serin.traffic());
     let request = post("/v1/chat/completions", "", b"{}");
     client.write_all(&[request.clone(), request].concat()).unwrap();

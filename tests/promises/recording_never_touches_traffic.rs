@@ -66,10 +66,7 @@ fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
         upstream.address
     );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    // Without this the kernel would end the process instead of failing its writes.
-    let mut shell = std::process::Command::new("sh");
-    shell.current_dir(dir.path()).args(["-c", "trap '' XFSZ; exec \"$0\"", env!("CARGO_BIN_EXE_serin")]);
-    let mut serin = Program::start(shell);
+    let mut serin = Program::start(program::command(dir.path()));
     let send = |number: usize| {
         let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"number {number}\"}}]}}");
         let answer = wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", body.as_bytes()));
@@ -102,15 +99,46 @@ fn what_can_never_be_written_is_counted_as_lost_at_the_end() {
         upstream.address
     );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut shell = std::process::Command::new("sh");
-    shell.current_dir(dir.path()).args(["-c", "trap '' XFSZ; exec \"$0\"", env!("CARGO_BIN_EXE_serin")]);
-    let mut serin = Program::start(shell);
+    let mut serin = Program::start(program::command(dir.path()));
     file_limit(serin.pid(), "1");
     assert_eq!(wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{}")).status, 200);
     serin.signal("TERM");
     let (code, said) = serin.wait();
     assert_eq!(code, Some(0));
     assert!(said.contains("records could not be written") && said.contains("lost=1"), "{said}");
+}
+
+#[test]
+fn a_journal_that_is_removed_begins_anew() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
+    let mut serin = Serin::before(upstream.address, "");
+    let full = "serin_recorder_turns_total{outcome=\"full\",reason=\"\"}";
+    let send = |number: usize| {
+        let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"{number}\"}}]}}");
+        assert_eq!(
+            wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", body.as_bytes())).status,
+            200
+        );
+        serin.reaches(full, number as f64);
+    };
+    send(1);
+    let data = serin.dir.path().join("data");
+    std::fs::rename(&data, serin.dir.path().join("moved")).unwrap();
+    send(2);
+    let epoch = std::fs::read_dir(&data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("epoch-")));
+    std::fs::remove_dir_all(epoch.unwrap()).unwrap();
+    send(3);
+    serin.stop();
+    std::fs::write(serin.dir.path().join("config.toml"), base(serin.dir.path(), "")).unwrap();
+    let listed = program::run(serin.dir.path(), &["sessions", "list", "--json"]);
+    assert_eq!(
+        String::from_utf8(listed.stdout).unwrap().lines().count(),
+        1,
+        "the last one is in the new journal"
+    );
 }
 
 #[test]

@@ -100,10 +100,32 @@ fn serve(shared: &Shared, job: &mut Job) -> Result<(), Halt> {
 
 fn tokens(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, Error> {
     match prompt {
-        Prompt::Chat(chat) => model.encode(&model.render_chat(chat)?),
-        Prompt::Text(text) => model.encode(text),
+        Prompt::Chat(chat) => encode(model, &model.render_chat(chat)?),
+        Prompt::Text(text) => encode(model, text),
         Prompt::Tokens(tokens) => Ok(tokens.clone()),
     }
+}
+
+/// Token ids of a text that may be far too long: then it is refused after a part of it, because tokenising takes time and
+/// memory by the length of the whole.
+fn encode(model: &Model, text: &str) -> Result<Vec<u32>, Error> {
+    /// Bytes counted at a time.
+    const PIECE: usize = 64 * 1024;
+    let context = model.context_length();
+    // No text has fewer tokens than a fraction of its bytes; one that may fit is tokenised once, whole.
+    if text.len() > context.saturating_mul(8) {
+        let (mut rest, mut counted, mut cuts) = (text, 0, 0);
+        // A cut may split what would have been one token.
+        while !rest.is_empty() && counted <= context + cuts {
+            let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE.min(rest.len())));
+            counted += model.encode(piece)?.len();
+            (rest, cuts) = (after, cuts + 1);
+        }
+        if counted > context + cuts {
+            return Err(Error::TooLong { prompt: counted, context });
+        }
+    }
+    model.encode(text)
 }
 
 struct Work<'a> {

@@ -57,7 +57,6 @@ fn ratio_is_absent_until_something_is_known() {
     board.assert_line(&format!("serin_canary_threshold_nats{{stream=\"{STREAM}\"}} 12"));
     board.assert_line(&format!("serin_canary_evidence_nats{{stream=\"{STREAM}\"}} 0"));
     board.assert_line("serin_crosstalk_total{scope=\"probe\"} 0");
-    board.assert_line("serin_crosstalk_total{scope=\"production\"} 0");
     board.assert_line("serin_canary_skipped_total{reason=\"no_model\"} 0");
 }
 

@@ -1,0 +1,214 @@
+//! Everything that is made before anything runs, and every mistake that can be found by making it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::SecureRandom;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Fault, chat_model, code};
+use crate::admin;
+use crate::config::Config;
+use crate::fidelity::tag;
+use crate::metrics::Metrics;
+use crate::proxy::Parts;
+use crate::proxy::route::Routes;
+use crate::proxy::settle::Accounts;
+use crate::recorder::Recorder;
+use crate::recorder::ledger::Ledger;
+use crate::recorder::writer::{self, Writer};
+use crate::server;
+use crate::upstream::Upstream;
+use crate::upstream::connect::Mistake;
+use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::fetch::Source;
+use crate::upstream::http::{Http, Timers};
+
+/// Bound and built, not yet running.
+pub struct Built {
+    pub metrics: Arc<Metrics>,
+    pub traffic: TcpListener,
+    pub admin: TcpListener,
+    pub tls: Option<TlsAcceptor>,
+    pub admin_access: admin::Access,
+    pub admin_tls: Option<TlsAcceptor>,
+    pub recorder: Recorder,
+    pub writer: Writer,
+    pub embedded: Option<Embedded>,
+    /// The chat model still to be fetched.
+    pub wanted: Option<Source>,
+    pub accounts: Accounts,
+    pub parts: Parts,
+    pub tag_key: tag::Key,
+}
+
+/// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
+pub fn check(config: &Config) -> Result<(), Fault> {
+    certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
+    certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
+    access(config)?;
+    routes(config, &Metrics::default())?;
+    chat_model::check(&config.fallback)?;
+    if config.canary.enabled {
+        config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    }
+    Ok(())
+}
+
+impl Built {
+    pub fn new(config: &Config) -> Result<Self, Fault> {
+        check(config)?;
+        let metrics = Arc::new(Metrics::default());
+        let traffic = bind(config.listen.address, "[listen] address")?;
+        let admin = bind(config.admin.address, "[admin] address")?;
+        let tls = certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
+        let admin_tls = certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
+        let admin_access = access(config)?;
+        let routes = routes(config, &metrics)?;
+        let embedded = engine(config, &metrics)?;
+        let wanted = match &embedded {
+            Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
+            None => None,
+        };
+        let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
+        names.extend([embedded::NAME, "none"]);
+        let (recorder, writer) =
+            writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
+                Fault::new(
+                    code::IO,
+                    format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()),
+                )
+            })?;
+        let accounts = Accounts::new(&metrics, config.limits.in_flight, &names);
+        about(&metrics, config);
+        let tag_key = tag_key()?;
+        let parts = Parts {
+            routes,
+            embedded: embedded.clone(),
+            recorder: recorder.clone(),
+            accounts: accounts.clone(),
+            tag_key: tag_key.clone(),
+            body_copy: config.limits.body_copy.0,
+        };
+        Ok(Self {
+            metrics,
+            traffic,
+            admin,
+            tls,
+            admin_access,
+            admin_tls,
+            recorder,
+            writer,
+            embedded,
+            wanted,
+            accounts,
+            parts,
+            tag_key,
+        })
+    }
+}
+
+/// Every connection is a file; the usual soft limit of 1,024 would be met long before `[limits] connections`.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
+    let bound =
+        TcpListener::bind(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+    bound.map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                "is in use; stop what listens there or choose another address".to_owned()
+            }
+            _ => format!("cannot be bound: {error}"),
+        };
+        Fault::new(code::UNAVAILABLE, format!("{key} = \"{address}\" {why}"))
+    })
+}
+
+fn certificates(section: &str, cert_file: &Path, key_file: &Path) -> Result<Option<TlsAcceptor>, Fault> {
+    if cert_file.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let acceptor = server::tls::acceptor(cert_file, key_file);
+    acceptor.map(Some).map_err(|error| Fault::new(code::UNREADABLE, format!("{section} {error}")))
+}
+
+fn access(config: &Config) -> Result<admin::Access, Fault> {
+    admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
+}
+
+fn routes(config: &Config, metrics: &Metrics) -> Result<Routes, Fault> {
+    let upstreams = upstreams(config, metrics)?;
+    Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))
+}
+
+fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>>, Fault> {
+    let timers = Timers {
+        connect: config.limits.connect,
+        head: config.limits.head,
+        idle: config.limits.idle,
+        pool_idle: config.limits.pool_idle,
+        pool_size: config.limits.pool_size,
+    };
+    let up = metrics.int_gauges(
+        "serin_upstream_up",
+        "Whether the upstream's last connection attempt succeeded.",
+        &["upstream"],
+    );
+    let make = |upstream: &crate::upstream::Config| {
+        let health =
+            crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
+        let code_of = |mistake: &Mistake| match mistake {
+            Mistake::Url(_) => code::CONFIG,
+            Mistake::File(_) => code::UNREADABLE,
+        };
+        match Http::new(upstream, timers, health) {
+            Ok(http) => Ok(Arc::new(http) as Arc<dyn Upstream>),
+            Err(error) => {
+                let message = format!("[[upstream]] name = {:?}: {error}", upstream.name);
+                Err(Fault::new(code_of(&error), message))
+            }
+        }
+    };
+    config.upstream.iter().map(make).collect()
+}
+
+/// The engine, unless it could never answer: with upstreams and nothing it may stand in for.
+fn engine(config: &Config, metrics: &Metrics) -> Result<Option<Embedded>, Fault> {
+    if !config.upstream.is_empty() && config.fallback.answers_for.is_empty() {
+        return Ok(None);
+    }
+    let embedded = Embedded::start(config.fallback.clone(), metrics);
+    embedded
+        .map(Some)
+        .map_err(|error| Fault::new(code::INTERNAL, format!("the embedded engine cannot start: {error}")))
+}
+
+fn about(metrics: &Metrics, config: &Config) {
+    let build =
+        metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
+    build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+    let hash = metrics.int_gauges(
+        "serin_config_info",
+        "Always 1; the effective configuration's hash is in the label.",
+        &["hash"],
+    );
+    hash.with_label_values(&[&config.hash()]).set(1);
+}
+
+/// A fresh key for this process: canaries of another one are strangers.
+fn tag_key() -> Result<tag::Key, Fault> {
+    let mut key = [0; 32];
+    let provider = rustls::crypto::ring::default_provider();
+    let random: &dyn SecureRandom = provider.secure_random;
+    random.fill(&mut key).map_err(|_| Fault::new(code::INTERNAL, "the system gives no random numbers"))?;
+    Ok(tag::Key::new(key))
+}
