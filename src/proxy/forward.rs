@@ -1,7 +1,7 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
 use hyper::body::Incoming;
-use hyper::header::{COOKIE, HOST, HeaderValue};
+use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
 use hyper::{HeaderMap, Method, Version};
 
@@ -24,6 +24,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let origin = origin(parts, &head.headers);
     let mut wanted = wanted(parts, &head.headers);
     let malformed = malformed(&head);
+    let closes = malformed.is_some();
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
@@ -60,6 +61,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         exchange.give_up();
     }
     finish_head(response.headers_mut(), made_id, origin, exchange.who_served());
+    if closes {
+        // Whoever sends this may mean something else by what follows it.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     *response.version_mut() = Version::HTTP_11;
     exchange.answered(response.status(), response.headers());
     if let Some(end) = end {

@@ -59,7 +59,7 @@ impl Refusal<'_> {
         match self {
             Self::Overloaded => "too many requests are in flight; try again shortly".to_owned(),
             Self::NoRoute => "no upstream is configured for this path".to_owned(),
-            Self::Host => "an HTTP/1.1 request carries exactly one Host header".to_owned(),
+            Self::Host => "a request carries exactly one Host header".to_owned(),
             Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
             Self::Upstream { name, cause } => format!("upstream {name:?} {cause}"),
         }

@@ -121,10 +121,7 @@ fn a_second_serin_on_one_journal_is_refused_and_harms_nothing() {
 fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
     let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let extra =
-        format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n[fallback]\nfor = []\n");
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut serin = program::Program::start(program::command(dir.path()));
+    let mut serin = program::Program::before(nowhere, dir.path());
     for _ in 0..3 {
         let answer = wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{\"messages\":[]}"));
         assert_eq!((answer.status, answer.header("content-type")), (502, Some("application/json")));

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::mpsc;
 
-use crate::support::program::{Program, command};
+use crate::support::program::Program;
 use crate::support::upstream::{Upstream, chunk, chunked};
-use crate::support::{base, eventually, program, wire};
+use crate::support::{eventually, program, wire};
 
 #[test]
 fn a_stream_that_runs_is_finished_and_recorded() {
@@ -18,12 +18,7 @@ fn a_stream_that_runs_is_finished_and_recorded() {
         false
     });
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!(
-        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
-        upstream.address
-    );
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut serin = Program::start(command(dir.path()));
+    let mut serin = Program::before(upstream.address, dir.path());
     let mut client = wire::connect(serin.traffic);
     client.write_all(&wire::post("/v1/chat/completions", "", b"{\"stream\":true,\"messages\":[]}")).unwrap();
     eventually("the stream runs", || (upstream.received().len() == 1).then_some(()));
@@ -47,12 +42,7 @@ fn a_second_signal_ends_it_at_once() {
         false
     });
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!(
-        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
-        upstream.address
-    );
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut serin = Program::start(command(dir.path()));
+    let mut serin = Program::before(upstream.address, dir.path());
     let mut client = wire::connect(serin.traffic);
     client.write_all(&wire::post("/v1/chat/completions", "", b"{}")).unwrap();
     eventually("it is in flight", || (upstream.received().len() == 1).then_some(()));

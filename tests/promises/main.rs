@@ -2,6 +2,7 @@
 
 mod support;
 
+mod ambiguous_requests_are_refused;
 mod answers_come_from_the_embedded_engine;
 mod bad_input_is_one_clear_line;
 mod bytes_are_identical_to_direct;

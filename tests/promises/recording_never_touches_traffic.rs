@@ -61,12 +61,7 @@ fn file_limit(pid: u32, limit: &str) {
 fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!(
-        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
-        upstream.address
-    );
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut serin = Program::start(program::command(dir.path()));
+    let mut serin = Program::before(upstream.address, dir.path());
     let send = |number: usize| {
         let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"number {number}\"}}]}}");
         let answer = wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", body.as_bytes()));
@@ -94,12 +89,7 @@ fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
 fn what_can_never_be_written_is_counted_as_lost_at_the_end() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!(
-        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
-        upstream.address
-    );
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
-    let mut serin = Program::start(program::command(dir.path()));
+    let mut serin = Program::before(upstream.address, dir.path());
     file_limit(serin.pid(), "1");
     assert_eq!(wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{}")).status, 200);
     serin.signal("TERM");

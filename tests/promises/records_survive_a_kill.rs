@@ -1,21 +1,16 @@
 //! Nothing durable is lost by a kill, and what is on disk is read again at the next start.
 
-use crate::support::program::{Program, command};
+use crate::support::program::Program;
 use crate::support::upstream::{Upstream, whole};
-use crate::support::{base, eventually, program, value, wire};
+use crate::support::{eventually, program, value, wire};
 
 #[test]
 fn every_acknowledged_turn_is_there_after_kill_9() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"choices\":[]}"));
     let dir = tempfile::tempdir().unwrap();
-    let extra = format!(
-        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
-        upstream.address
-    );
-    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &extra)).unwrap();
     let mut durable = 0;
     for round in 0..5 {
-        let mut serin = Program::start(command(dir.path()));
+        let mut serin = Program::before(upstream.address, dir.path());
         let mut seen = 0.0;
         for request in 0..20 {
             let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"{round}.{request}\"}}]}}");

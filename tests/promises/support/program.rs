@@ -25,6 +25,14 @@ pub struct Program {
 }
 
 impl Program {
+    /// Starts it in `dir`, recording there, in front of `address` and with no engine behind it.
+    pub fn before(address: SocketAddr, dir: &Path) -> Self {
+        let upstream =
+            format!("[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n[fallback]\nfor = []\n");
+        std::fs::write(dir.join("config.toml"), super::base(dir, &upstream)).unwrap();
+        Self::start(command(dir))
+    }
+
     /// Starts it with the `config.toml` that lies in `dir`, and waits until it says where it listens.
     pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

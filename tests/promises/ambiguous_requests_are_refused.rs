@@ -1,0 +1,227 @@
+//! A request that two servers could read in two ways is refused and its connection closed; it never reaches the upstream.
+
+use std::io::Write;
+
+use crate::support::upstream::{Upstream, whole};
+use crate::support::{Serin, wire};
+
+/// Requests that must be refused: what is wrong, and the bytes. `{smuggled}` stands for a second request hidden in the first.
+const REFUSED: &[(&str, &str)] = &[
+    // Two lengths.
+    ("two lengths", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde"),
+    ("two lengths in one line", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4, 5\r\n\r\nabcde"),
+    (
+        "two lengths, first zero",
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nContent-Length: 30\r\n\r\n{smuggled}",
+    ),
+    // A length that is no number.
+    ("signed length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: +4\r\n\r\nabcd"),
+    ("negative length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: -1\r\n\r\n"),
+    ("hexadecimal length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0x4\r\n\r\nabcd"),
+    ("length with a unit", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4 bytes\r\n\r\nabcd"),
+    ("length with a blank inside", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1 2\r\n\r\nabcd"),
+    ("length with a fraction", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4.0\r\n\r\nabcd"),
+    ("empty length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n\r\nabcd"),
+    (
+        "length beyond 64 bits",
+        "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999999999999999\r\n\r\nabcd",
+    ),
+    ("length in words", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: four\r\n\r\nabcd"),
+    ("length as a list", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4,\r\n\r\nabcd"),
+    // Transfer codings that do not end in chunked.
+    ("unknown coding", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: cow\r\n\r\n0\r\n\r\n{smuggled}"),
+    (
+        "chunked, then another",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    ),
+    ("identity", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: identity\r\n\r\nabcd"),
+    (
+        "coding with a tab inside",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chun\tked\r\n\r\n0\r\n\r\n",
+    ),
+    ("coding in quotes", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \"chunked\"\r\n\r\n0\r\n\r\n"),
+    ("coding with a prefix", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+    (
+        "chunks in HTTP/1.0",
+        "POST / HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}",
+    ),
+    // Header lines.
+    ("blank before the colon", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length : 4\r\n\r\nabcd"),
+    ("tab before the colon", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n"),
+    ("folded header", "GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n b\r\n\r\n"),
+    ("folded length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length:\r\n 4\r\n\r\nabcd"),
+    ("folded with a tab", "GET / HTTP/1.1\r\nHost: h\r\nX: a\r\n\tb\r\n\r\n"),
+    ("folded first line", "GET / HTTP/1.1\r\n Host: h\r\n\r\n"),
+    ("NUL in a value", "GET / HTTP/1.1\r\nHost: h\r\nX: a\0b\r\n\r\n"),
+    ("NUL in a name", "GET / HTTP/1.1\r\nHost: h\r\nX\0Y: a\r\n\r\n"),
+    ("control byte in a value", "GET / HTTP/1.1\r\nHost: h\r\nX: a\x01b\r\n\r\n"),
+    ("bare CR in a value", "GET / HTTP/1.1\r\nHost: h\r\nX: a\rTransfer-Encoding: chunked\r\n\r\n"),
+    ("name in brackets", "GET / HTTP/1.1\r\nHost: h\r\n[X]: a\r\n\r\n"),
+    ("name with a blank", "GET / HTTP/1.1\r\nHost: h\r\nX Y: a\r\n\r\n"),
+    ("empty name", "GET / HTTP/1.1\r\nHost: h\r\n: a\r\n\r\n"),
+    ("line without a colon", "GET / HTTP/1.1\r\nHost: h\r\nnonsense\r\n\r\n"),
+    // Hosts.
+    ("two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+    ("the same host twice", "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"),
+    ("no host", "GET / HTTP/1.1\r\n\r\n"),
+    // Request lines.
+    ("no target", "GET HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("two blanks", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("blank in the target", "GET /a b HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("tab in the target", "GET /a\tb HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("no version", "GET /\r\nHost: h\r\n\r\n"),
+    ("version 0.9", "GET / HTTP/0.9\r\nHost: h\r\n\r\n"),
+    ("version 1.2", "GET / HTTP/1.2\r\nHost: h\r\n\r\n"),
+    ("version 2.0 in text", "GET / HTTP/2.0\r\nHost: h\r\n\r\n"),
+    ("version in small letters", "GET / http/1.1\r\nHost: h\r\n\r\n"),
+    ("not HTTP", "GET / ICAP/1.0\r\nHost: h\r\n\r\n"),
+    ("method with a bracket", "GE[T / HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("method with a NUL", "GE\0T / HTTP/1.1\r\nHost: h\r\n\r\n"),
+    ("a TLS hello", "\x16\x03\x01\x02\x00\x01\x00\x01\u{7f}\x03\r\n\r\n"),
+    ("garbage", "\u{7f}\u{7f}\u{7f}\u{7f}\r\n\r\n"),
+    ("a tunnel", "CONNECT elsewhere.test:443 HTTP/1.1\r\nHost: elsewhere.test:443\r\n\r\n"),
+    ("a tunnel by path", "CONNECT / HTTP/1.1\r\nHost: h\r\n\r\n"),
+    // Chunks: the head is sound, the body is not; what was sent on is cut off and never completed.
+    (
+        "chunk size with a sign",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n+4\r\nabcd\r\n0\r\n\r\n",
+    ),
+    (
+        "negative chunk size",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk size that is no number",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nabc\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk size beyond 64 bits",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\na\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk longer than said",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk without its line end",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd0\r\n\r\n",
+    ),
+    (
+        "empty chunk size",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\r\nabcd\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk size in 0x",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0x4\r\nabcd\r\n0\r\n\r\n",
+    ),
+    (
+        "chunk size ended by LF alone",
+        "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n4\nabcd\r\n0\r\n\r\n",
+    ),
+];
+
+const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// Sends the bytes and reads until the connection is closed.
+fn exchange(serin: &Serin, bytes: &[u8]) -> String {
+    let mut client = wire::connect(serin.traffic());
+    client.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    while wire::more(&mut client, &mut answer) {}
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn none_of_a_corpus_reaches_the_upstream_whole() {
+    assert!(REFUSED.len() >= 60);
+    let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
+    let serin = Serin::before(upstream.address, "[limits]\nheader_read = \"2s\"\n");
+    let mut wrong = Vec::new();
+    for (what, template) in REFUSED {
+        let request = template.replace("{smuggled}", SMUGGLED);
+        let answer = exchange(&serin, request.as_bytes());
+        let status = answer.split(' ').nth(1).unwrap_or("none");
+        let refused = ["400", "501", "505"].contains(&status) && answer.matches("HTTP/1.1 ").count() == 1;
+        if !refused || answer.contains("accepted") {
+            wrong.push(format!("{what}: {answer:?}"));
+        }
+    }
+    let arrived: Vec<_> = upstream.received().iter().map(|request| request.head.clone()).collect();
+    assert!(
+        wrong.is_empty() && arrived.is_empty(),
+        "answered:\n{}\narrived:\n{arrived:#?}",
+        wrong.join("\n")
+    );
+}
+
+/// Length and chunks together: read by its chunks, as RFC 9112 section 6.3 has it, sent on with its chunks alone, and
+/// nothing behind it on that connection is read.
+#[test]
+fn a_length_beside_chunks_smuggles_nothing() {
+    let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
+    let serin = Serin::before(upstream.address, "");
+    for headers in [
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 100\r\n",
+    ] {
+        let before = upstream.received().len();
+        exchange(
+            &serin,
+            format!("POST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n0\r\n\r\n{SMUGGLED}").as_bytes(),
+        );
+        let received = &upstream.received()[before..];
+        assert_eq!(received.len(), 1, "{headers:?}: {received:?}");
+        assert!(
+            received[0].headers("content-length").is_empty() && received[0].body == b"0\r\n\r\n",
+            "{received:?}"
+        );
+    }
+}
+
+#[test]
+fn a_head_that_is_too_large_is_refused() {
+    let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
+    let serin = Serin::before(upstream.address, "");
+    let many: String = (0..200).map(|n| format!("X-{n}: v\r\n")).collect();
+    let large = format!("X: {}\r\n", "v".repeat(1 << 20));
+    for headers in [many, large] {
+        let mut client = wire::connect(serin.traffic());
+        // The server may close before all of it is written.
+        let _ = client.write_all(format!("GET / HTTP/1.1\r\nHost: h\r\n{headers}\r\n").as_bytes());
+        let answer = wire::read_answer(&mut client);
+        assert!([0, 400, 431].contains(&answer.status), "{}", answer.head);
+    }
+    assert!(upstream.received().is_empty());
+}
+
+#[test]
+fn what_is_unusual_and_sound_passes() {
+    let upstream =
+        Upstream::start(|request, out| out.write_all(&whole("200 OK", "text/plain", &request.body)).is_ok());
+    let serin = Serin::before(upstream.address, "");
+    let sound: [(&str, &str); 6] = [
+        ("GET / HTTP/1.1\r\nhost:h\r\n\r\n", ""),
+        ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd", "abcd"),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n4;ext=\"a b\"\r\nabcd\r\n0\r\n\r\n",
+            "abcd",
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0004\r\nabcd\r\n00\r\n\r\n",
+            "abcd",
+        ),
+        ("GET / HTTP/1.0\r\n\r\n", ""),
+        ("\r\nGET / HTTP/1.1\r\nHost: h\r\nX:\t a \t\r\n\r\n", ""),
+    ];
+    for (request, echoed) in sound {
+        let answer = wire::send(serin.traffic(), request.as_bytes());
+        let body = upstream.received().pop().unwrap_or_default().body;
+        assert_eq!(answer.status, 200, "{request:?}: {}", answer.head);
+        assert!(
+            answer.text().contains(echoed) && String::from_utf8_lossy(&body).contains(echoed),
+            "{request:?}"
+        );
+    }
+}
