@@ -57,6 +57,10 @@ impl Kept {
         true
     }
 
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The copy and the lease on its memory, which must live as long.
     pub fn into_parts(self) -> (Bytes, Lease) {
         (self.bytes.into(), self.lease)

@@ -64,6 +64,11 @@ impl Copied {
         self.lock().length
     }
 
+    /// The copy once more, however much it is.
+    pub fn bytes(&self) -> Bytes {
+        self.lock().kept.as_ref().map_or_else(Bytes::new, |kept| Bytes::copy_from_slice(kept.bytes()))
+    }
+
     /// Takes the copy, however much it is, and the lease on its memory; empty if none was wanted.
     pub fn take(&self) -> (Bytes, Option<Lease>) {
         match self.lock().kept.take() {
@@ -102,6 +107,11 @@ impl Replay {
     /// A body that is already all here; nobody needs a copy.
     pub fn held(bytes: Bytes) -> Self {
         Self { source: Source::Held(Some(bytes)), copy: Copied::new(Extent::Truncated, None) }
+    }
+
+    /// A body that is sent a second time, with the copy that was taken the first time.
+    pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
+        Self { source: Source::Held(Some(bytes)), copy }
     }
 
     pub fn copy(&self) -> Copied {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,10 +32,26 @@ pub enum Mistake {
     File(String),
 }
 
-/// Either kind of connection.
-pub enum Stream {
+/// A connection, of either kind, that counts what it has received.
+pub struct Stream {
+    kind: Kind,
+    received: Arc<AtomicU64>,
+}
+
+enum Kind {
     Tcp(TcpStream),
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    fn new(kind: Kind) -> Self {
+        Self { kind, received: Arc::default() }
+    }
+
+    /// Bytes received so far, to be read while somebody else owns the stream.
+    pub fn received(&self) -> Arc<AtomicU64> {
+        self.received.clone()
+    }
 }
 
 impl Endpoint {
@@ -68,8 +85,10 @@ impl Endpoint {
             let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
             tcp.set_nodelay(true)?;
             match &self.tls {
-                None => Ok(Stream::Tcp(tcp)),
-                Some((tls, name)) => Ok(Stream::Tls(Box::new(tls.connect(name.clone(), tcp).await?))),
+                None => Ok(Stream::new(Kind::Tcp(tcp))),
+                Some((tls, name)) => {
+                    Ok(Stream::new(Kind::Tls(Box::new(tls.connect(name.clone(), tcp).await?))))
+                }
             }
         };
         tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
@@ -159,18 +178,22 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Self::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        }
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        let polled = match &mut this.kind {
+            Kind::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Kind::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        };
+        this.received.fetch_add((buf.filled().len() - before) as u64, Relaxed);
+        polled
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Self::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+        match &mut self.get_mut().kind {
+            Kind::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Kind::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
         }
     }
 
@@ -179,30 +202,30 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Self::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        match &mut self.get_mut().kind {
+            Kind::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Kind::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
-        match self {
-            Self::Tcp(tcp) => tcp.is_write_vectored(),
-            Self::Tls(tls) => tls.is_write_vectored(),
+        match &self.kind {
+            Kind::Tcp(tcp) => tcp.is_write_vectored(),
+            Kind::Tls(tls) => tls.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
-            Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        match &mut self.get_mut().kind {
+            Kind::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
+            Kind::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        match &mut self.get_mut().kind {
+            Kind::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Kind::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
 }

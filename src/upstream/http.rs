@@ -7,6 +7,7 @@
 
 pub mod driven;
 pub mod pool;
+mod spare;
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,6 +24,7 @@ use crate::body::replay::Extent;
 use crate::units::Span;
 use driven::Driven;
 use pool::{Link, Pool};
+use spare::Spare;
 
 /// Limits every upstream connection keeps, from `[limits]`.
 #[derive(Clone, Copy, Debug)]
@@ -77,42 +79,51 @@ impl Http {
                 return Ok((link, true));
             }
         }
+        self.open().await
+    }
+
+    /// A new connection.
+    async fn open(&self) -> Result<(Link, bool), Failure> {
         let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
         let stream = self.endpoint.open(self.pool.timers.connect.0).await.map_err(|error| refused(&error))?;
+        let received = stream.received();
         let (sender, connection) = Builder::new()
             .preserve_header_case(true)
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| refused(&error))?;
-        Ok((Link { sender, connection: Some(Box::pin(connection)) }, false))
+        Ok((Link::new(sender, connection, received), false))
     }
 
     async fn send(&self, mut request: Request) -> Result<Response, Failed> {
         self.address(&mut request);
+        let mut again = false;
         loop {
-            let (mut link, reused) = match self.link().await {
+            let (mut link, reused) = match if again { self.open().await } else { self.link().await } {
                 Ok(found) => found,
                 Err(cause) => return Err(Failed { cause, unsent: Some(Box::new(request)) }),
             };
             let copy = request.body().copy();
+            let spare = reused.then(|| Spare::of(&request));
+            let before = link.received();
             let head = self.pool.timers.head;
             let sent = match tokio::time::timeout(head.0, exchange(&mut link, request)).await {
                 Ok(sent) => sent,
                 Err(_) => return Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
             };
-            match sent {
-                Ok(answer) if answer.status() == hyper::StatusCode::SWITCHING_PROTOCOLS => {
-                    let cause = Failure::Cut("switched protocols although nobody asked it to".to_owned());
-                    return Err(Failed { cause, unsent: None });
-                }
-                Ok(answer) => {
-                    return Ok(
-                        answer.map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.pool.clone()))))
-                    );
-                }
+            let (error, unsent) = match sent {
+                Ok(answer) => return self.answered(answer, link),
+                Err(broken) => broken,
+            };
+            let silent = link.received() == before;
+            match (spare, unsent) {
                 // Never sent: the pooled connection died under us before the first byte. Nobody has seen the request.
-                Err((_, Some(unsent))) if reused => request = unsent,
-                Err((error, unsent)) => {
+                (Some(_), Some(unsent)) => request = unsent,
+                (Some(spare), None) if silent && copy.extent() == Extent::Whole => match spare.again() {
+                    Some(repeated) => (request, again) = (repeated, true),
+                    None => return Err(Failed { cause: Failure::Cut(deepest(&error)), unsent: None }),
+                },
+                (_, unsent) => {
                     let cause = match copy.extent() {
                         Extent::Broken => Failure::ClientBody(error.to_string()),
                         _ => Failure::Cut(deepest(&error)),
@@ -121,6 +132,14 @@ impl Http {
                 }
             }
         }
+    }
+
+    fn answered(&self, answer: hyper::Response<Incoming>, link: Link) -> Result<Response, Failed> {
+        if answer.status() == hyper::StatusCode::SWITCHING_PROTOCOLS {
+            let cause = Failure::Cut("switched protocols although nobody asked it to".to_owned());
+            return Err(Failed { cause, unsent: None });
+        }
+        Ok(answer.map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.pool.clone())))))
     }
 
     /// Turns the request's target into the form an origin server expects.
@@ -171,7 +190,7 @@ async fn exchange(
     link: &mut Link,
     request: Request,
 ) -> Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)> {
-    let mut answer = Box::pin(link.sender.try_send_request(request));
+    let mut answer = std::pin::pin!(link.sender.try_send_request(request));
     let connection = &mut link.connection;
     std::future::poll_fn(|cx| {
         if let Poll::Ready(answer) = answer.as_mut().poll(cx) {

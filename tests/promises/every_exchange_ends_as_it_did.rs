@@ -89,6 +89,43 @@ fn an_idle_connection_that_dies_costs_no_request() {
 }
 
 #[test]
+fn a_request_that_met_a_closing_connection_is_sent_once_more_and_no_other_is() {
+    // The connection is closed with the second request in it: read, and not answered.
+    let upstream = Upstream::start(|request, out| {
+        if request.head.contains("/closing") {
+            return false;
+        }
+        out.write_all(&crate::support::upstream::whole("200 OK", "text/plain", &request.body)).is_ok()
+    });
+    let serin = Serin::before(upstream.address, "[limits]\nthreads = 1\n");
+    let warm = || assert_eq!(wire::get(serin.traffic(), "/warm").status, 200);
+    // On a fresh connection a break is a break: the request may have been worked on.
+    let fresh = wire::send(serin.traffic(), &post("/closing", "", b"fresh"));
+    assert_eq!((fresh.status, fresh.json()["error"]["code"].as_str()), (502, Some("upstream_cut")));
+    assert_eq!(upstream.received().len(), 1);
+    // On a reused one it is sent again, once; this one closes again, and that is told.
+    warm();
+    let reused = wire::send(serin.traffic(), &post("/closing", "", b"reused"));
+    assert_eq!(reused.status, 502);
+    let bodies: Vec<_> = upstream.received().iter().skip(2).map(|request| request.body.clone()).collect();
+    assert_eq!(bodies, [b"reused", b"reused"]);
+}
+
+#[test]
+fn after_the_first_byte_of_an_answer_nothing_is_repeated() {
+    let upstream = Upstream::start(|request, out| {
+        let half = request.head.starts_with("POST /half");
+        let answer: &[u8] =
+            if half { b"HTTP/1.1 2" } else { b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" };
+        out.write_all(answer).is_ok() && !half
+    });
+    let serin = Serin::before(upstream.address, "[limits]\nthreads = 1\n");
+    assert_eq!(wire::get(serin.traffic(), "/warm").status, 200);
+    assert_eq!(wire::send(serin.traffic(), &post("/half", "", b"x")).status, 502);
+    assert_eq!(upstream.received().len(), 2);
+}
+
+#[test]
 fn a_stream_that_ends_in_an_error_is_recorded_as_one() {
     let upstream = Upstream::start(|_, out| {
         let events = [

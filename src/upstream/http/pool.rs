@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 use std::thread::ThreadId;
 use std::time::Instant;
@@ -39,9 +40,23 @@ pub struct Link {
     /// Gone once it has finished. It must not be kept then: a request that was queued and never taken comes back to its
     /// sender only when the connection is dropped.
     pub connection: Option<Driver>,
+    /// Bytes that have come over it, ever.
+    received: Arc<AtomicU64>,
 }
 
 impl Link {
+    pub fn new(
+        sender: SendRequest<Replay>,
+        connection: Connection<TokioIo<Stream>, Replay>,
+        received: Arc<AtomicU64>,
+    ) -> Self {
+        Self { sender, connection: Some(Box::pin(connection)), received }
+    }
+
+    pub fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
     /// Lets the connection do what it can now.
     pub fn drive(&mut self, cx: &mut Context<'_>) {
         if self.connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
