@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::proxy::route;
 use crate::units::{Size, Span};
-use crate::upstream::{self, embedded};
+use crate::upstream::{self, breaker, embedded};
 use crate::{canary, recorder};
 
 /// More of anything than one process can hold.
@@ -24,6 +24,7 @@ pub struct Config {
     pub upstream: Vec<upstream::Config>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<route::Config>,
+    pub breaker: breaker::Config,
     pub fallback: embedded::Config,
     pub record: recorder::Config,
     pub canary: canary::Config,
@@ -283,6 +284,16 @@ impl Config {
                 return Err(format!("two [[upstream]] are named {name:?}; names must differ"));
             }
         }
+        if let Some(upstream) = self.upstream.iter().find(|upstream| !(1..=1_000).contains(&upstream.weight))
+        {
+            return Err(format!("[[upstream]] name = {:?}: weight goes from 1 to 1000", upstream.name));
+        }
+        if self.breaker.failures == 0 || self.breaker.open.0.is_zero() {
+            return Err(
+                "[breaker] failures and open must be above 0; a high number of failures switches it off"
+                    .into(),
+            );
+        }
         match self.route.iter().find(|route| !route.path_prefix.starts_with('/')) {
             Some(route) => Err(format!("[[route]] path_prefix = {:?} must begin with /", route.path_prefix)),
             None => Ok(()),
@@ -335,6 +346,8 @@ mod tests {
             ("[[upstream]]\nname = \"a\"", "missing field `url`"),
             ("[record]\nmemory = \"1MiB\"", "body_copy is larger"),
             ("[limits]\nthreads = 0", "at least 1"),
+            ("[breaker]\nfailures = 0", "must be above 0"),
+            ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nweight = 0", "weight goes from 1"),
             ("[limits]\nin_flight = 9223372036854775807", "beyond any use"),
             ("[limits]\nhead = \"0ms\"", "would refuse everything"),
             ("[limits]\nthreads = -1", "config.toml:2: threads: "),

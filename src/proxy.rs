@@ -17,8 +17,8 @@ use hyper::body::Incoming;
 use crate::fidelity::tag;
 use crate::recorder::Recorder;
 use crate::recorder::tap::Tap;
+use crate::upstream::Body;
 use crate::upstream::embedded::Embedded;
-use crate::upstream::{Body, Upstream};
 use route::Routes;
 use settle::Accounts;
 
@@ -44,14 +44,6 @@ pub struct Parts {
 impl Proxy {
     pub fn new(parts: Parts) -> Self {
         Self(Arc::new(parts))
-    }
-}
-
-impl Parts {
-    /// The upstream for a path; without any, the engine is the upstream.
-    fn choose(&self, path: &str) -> Option<&dyn Upstream> {
-        let embedded = self.embedded.as_ref().map(|engine| engine as &dyn Upstream);
-        self.routes.choose(path).or(embedded.filter(|_| self.routes.is_empty()))
     }
 }
 

@@ -1,5 +1,7 @@
 //! What answers requests: an HTTP server behind us, or the engine inside us.
 
+pub mod balance;
+pub mod breaker;
 pub mod connect;
 pub mod download;
 pub mod embedded;
@@ -42,9 +44,16 @@ pub struct Config {
     pub url: String,
     #[serde(default)]
     pub host: HostHeader,
+    /// Its share of requests beside others of the same route.
+    #[serde(default = "one")]
+    pub weight: u32,
     /// A PEM file of the authorities to trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<std::path::PathBuf>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// Which `Host` header the upstream sees.
@@ -63,6 +72,9 @@ pub enum HostHeader {
 pub enum Failure {
     #[error("refused the connection: {0}")]
     Refused(String),
+    /// Its breaker is open: nothing was tried.
+    #[error("has failed again and again and is left alone for a moment")]
+    LeftAlone,
     #[error("did not answer within {0}")]
     HeadTimeout(crate::units::Span),
     #[error("sent nothing for {0}")]
@@ -84,7 +96,7 @@ pub struct Failed {
 impl Cause for Failure {
     fn end(&self) -> End {
         match self {
-            Self::Refused(_) => End::UpstreamRefused,
+            Self::Refused(_) | Self::LeftAlone => End::UpstreamRefused,
             Self::HeadTimeout(_) => End::TimeoutHead,
             Self::IdleTimeout(_) => End::TimeoutIdle,
             Self::Cut(_) => End::UpstreamCut,

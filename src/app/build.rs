@@ -19,7 +19,7 @@ use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server;
-use crate::upstream::Upstream;
+use crate::upstream::balance::{Families, Member};
 use crate::upstream::connect::Mistake;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
@@ -150,7 +150,7 @@ fn routes(config: &Config, metrics: &Metrics) -> Result<Routes, Fault> {
     Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))
 }
 
-fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>>, Fault> {
+fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fault> {
     let timers = Timers {
         connect: config.limits.connect,
         head: config.limits.head,
@@ -163,6 +163,7 @@ fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>
         "Whether the upstream's last connection attempt succeeded.",
         &["upstream"],
     );
+    let families = Families::new(metrics);
     let make = |upstream: &crate::upstream::Config| {
         let health =
             crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
@@ -171,7 +172,7 @@ fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<dyn Upstream>
             Mistake::File(_) => code::UNREADABLE,
         };
         match Http::new(upstream, timers, health) {
-            Ok(http) => Ok(Arc::new(http) as Arc<dyn Upstream>),
+            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), upstream.weight, config.breaker, &families))),
             Err(error) => {
                 let message = format!("[[upstream]] name = {:?}: {error}", upstream.name);
                 Err(Fault::new(code_of(&error), message))

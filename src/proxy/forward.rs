@@ -1,5 +1,7 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
@@ -14,7 +16,10 @@ use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
 use crate::recorder::tap::{self, Cause as _, Exchange, Tap, Wanted};
-use crate::upstream::{self, Failed, Failure, embedded};
+use crate::upstream::balance::{Group, Member, Ticket};
+use crate::upstream::breaker::Outcome;
+use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::{self, Failed, Failure, Upstream as _};
 use crate::{clock, ids, redact};
 
 /// Forwards `request`, or answers it from here when nothing else can.
@@ -39,7 +44,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         wanted = Wanted::Meta;
     }
     let accounts = parts.accounts.clone();
+    let held = Held::default();
+    let place = held.clone();
     let settle = move |ended: &tap::Ended<'_>| {
+        place.settle(Outcome::of(ended.end, ended.status));
         accounts.settle(origin, ended);
         drop(permit);
     };
@@ -54,7 +62,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let refusal = if shed { Some(Refusal::Overloaded) } else { malformed };
     let (mut response, end) = match refusal {
         Some(refusal) => (refuse(&refusal), Some(End::ProxyRefused)),
-        None => answer(parts, &mut exchange, hyper::Request::from_parts(head, body)).await,
+        None => answer(parts, &mut exchange, &held, hyper::Request::from_parts(head, body)).await,
     };
     let answered = clock::now();
     if end.is_some() {
@@ -140,34 +148,108 @@ fn join_cookies(headers: &mut HeaderMap) {
     }
 }
 
-/// Calls the upstream. If it is down and the request is eligible, the engine answers instead, visibly; if nobody
-/// answers, we do, and say how the exchange ended.
+/// Calls an upstream. If it is down and the request is eligible, the engine answers instead, visibly; if nobody answers,
+/// we do, and say how the exchange ended.
 async fn answer(
     parts: &Parts,
     exchange: &mut Exchange,
+    held: &Held,
     request: upstream::Request,
 ) -> (upstream::Response, Option<End>) {
-    let eligible = may_fall_back(request.method(), request.uri().path());
-    let Some(chosen) = parts.choose(request.uri().path()) else {
-        return (refuse(&Refusal::NoRoute), Some(End::ProxyRefused));
+    let Some(group) = parts.routes.choose(request.uri().path()) else {
+        return match parts.embedded.as_ref().filter(|_| parts.routes.is_empty()) {
+            Some(engine) => alone(engine, exchange, request).await,
+            None => (refuse(&Refusal::NoRoute), Some(End::ProxyRefused)),
+        };
     };
-    exchange.sent_to(chosen.name());
-    if chosen.name() == embedded::NAME {
-        exchange.served_by(embedded::NAME);
-    }
-    let Failed { cause, unsent } = match chosen.call(request).await {
+    let eligible = may_fall_back(request.method(), request.uri().path());
+    let Failed { cause, unsent } = match try_group(group, exchange, held, request).await {
         Ok(response) => return (response, None),
         Err(failed) => failed,
     };
-    if let (Some(engine), Some(request), Failure::Refused(_), true) =
+    if let (Some(engine), Some(request), Failure::Refused(_) | Failure::LeftAlone, true) =
         (&parts.embedded, unsent, &cause, eligible)
         && let Some(response) = engine.stand_in(*request).await
     {
-        parts.accounts.fell_back(exchange.origin(), "refused");
+        let reason = if matches!(cause, Failure::LeftAlone) { "left_alone" } else { "refused" };
+        parts.accounts.fell_back(exchange.origin(), reason);
         exchange.served_by(embedded::NAME);
         return (response, None);
     }
-    (refuse(&Refusal::Upstream { name: chosen.name(), cause: &cause }), Some(cause.end()))
+    let name = if exchange.who_served().is_empty() { group.name() } else { exchange.who_served() };
+    (refuse(&Refusal::Upstream { name, cause: &cause }), Some(cause.end()))
+}
+
+/// Without any upstream the engine is the upstream.
+async fn alone(
+    engine: &Embedded,
+    exchange: &mut Exchange,
+    request: upstream::Request,
+) -> (upstream::Response, Option<End>) {
+    exchange.sent_to(embedded::NAME);
+    exchange.served_by(embedded::NAME);
+    match engine.call(request).await {
+        Ok(response) => (response, None),
+        Err(Failed { cause, .. }) => {
+            (refuse(&Refusal::Upstream { name: embedded::NAME, cause: &cause }), Some(cause.end()))
+        }
+    }
+}
+
+/// Sends the request to a member of the group. One that cannot be reached has seen nothing of it: then another is tried,
+/// once.
+async fn try_group(
+    group: &Group,
+    exchange: &mut Exchange,
+    held: &Held,
+    mut request: upstream::Request,
+) -> Result<upstream::Response, Failed> {
+    let mut tried: Option<Arc<Member>> = None;
+    loop {
+        let Some(ticket) = group.choose(draw(), tried.as_deref(), clock::now()) else {
+            return Err(Failed { cause: Failure::LeftAlone, unsent: Some(Box::new(request)) });
+        };
+        let member = ticket.member().clone();
+        exchange.sent_to(member.upstream().name());
+        held.put(ticket);
+        match member.upstream().call(request).await {
+            Ok(response) => return Ok(response),
+            Err(Failed { cause: Failure::Refused(_), unsent: Some(unsent) })
+                if tried.is_none() && group.has_another(&member) =>
+            {
+                held.settle(Outcome::Bad);
+                (tried, request) = (Some(member), *unsent);
+            }
+            Err(failed) => {
+                // Now, and not at the end: if the engine stands in, the end will be its own.
+                held.settle(Outcome::of(failed.cause.end(), 0));
+                return Err(failed);
+            }
+        }
+    }
+}
+
+/// Sixty-four bits nobody can foresee.
+fn draw() -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&ids::entropy()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// The place with an upstream that an exchange holds until its end, when the breaker hears how it went.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<Option<Ticket>>>);
+
+impl Held {
+    fn put(&self, ticket: Ticket) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+    }
+
+    fn settle(&self, outcome: Outcome) {
+        if let Some(ticket) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            ticket.ended(outcome);
+        }
+    }
 }
 
 /// The few headers we may add to an answer.

@@ -35,6 +35,7 @@ impl Refusal<'_> {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Upstream { cause: Failure::ClientBody(_), .. } => StatusCode::BAD_REQUEST,
+            Self::Upstream { cause: Failure::LeftAlone, .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upstream { .. } => StatusCode::BAD_GATEWAY,
         }
     }
@@ -47,6 +48,7 @@ impl Refusal<'_> {
             Self::Connect => "no_tunnels",
             Self::Upstream { cause, .. } => match cause {
                 Failure::Refused(_) => "upstream_refused",
+                Failure::LeftAlone => "upstream_unavailable",
                 Failure::HeadTimeout(_) => "upstream_timeout",
                 Failure::IdleTimeout(_) => "upstream_idle",
                 Failure::Cut(_) => "upstream_cut",
@@ -72,7 +74,7 @@ pub fn refuse(refusal: &Refusal<'_>) -> Response {
     let mut response = Response::new(Body::whole(Bytes::from(error.to_string())));
     *response.status_mut() = refusal.status();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if matches!(refusal, Refusal::Overloaded) {
+    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
     response

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::Upstream;
+use crate::upstream::balance::{Group, Member};
 
 /// `[[route]]`: paths that begin with `path_prefix` go to these upstreams. The longest prefix wins.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -18,7 +18,7 @@ pub struct Config {
 /// The routing table.
 pub struct Routes {
     /// Longest prefix first.
-    table: Vec<(String, Arc<dyn Upstream>)>,
+    table: Vec<(String, Group)>,
 }
 
 /// Whether the embedded engine may stand in for a router that is down.
@@ -27,24 +27,29 @@ pub fn may_fall_back(method: &Method, path: &str) -> bool {
 }
 
 impl Routes {
-    /// Builds the table; without `[[route]]` everything goes to the first upstream. Errors name the key to mend.
-    pub fn new(routes: &[Config], upstreams: &[Arc<dyn Upstream>]) -> Result<Self, String> {
+    /// Builds the table; without `[[route]]` every path goes to all upstreams. Errors name the key to mend.
+    pub fn new(routes: &[Config], members: &[Arc<Member>]) -> Result<Self, String> {
         let mut table = Vec::new();
         for route in routes {
-            let name = route.upstreams.first().ok_or_else(|| {
-                format!(
-                    "[[route]] path_prefix = {:?}: upstreams is empty; name an [[upstream]]",
-                    route.path_prefix
-                )
-            })?;
-            let found = upstreams.iter().find(|upstream| upstream.name() == name).ok_or_else(|| {
-                format!("[[route]] path_prefix = {:?}: no [[upstream]] is named {name:?}", route.path_prefix)
-            })?;
-            table.push((route.path_prefix.clone(), found.clone()));
+            let named = |name: &String| {
+                let found = members.iter().find(|member| member.upstream().name() == name).cloned();
+                found.ok_or_else(|| format!("no [[upstream]] is named {name:?}"))
+            };
+            let group: Vec<_> = route
+                .upstreams
+                .iter()
+                .map(named)
+                .collect::<Result<_, _>>()
+                .and_then(|group: Vec<_>| match group.is_empty() {
+                    true => Err("upstreams is empty; name an [[upstream]]".to_owned()),
+                    false => Ok(group),
+                })
+                .map_err(|error| format!("[[route]] path_prefix = {:?}: {error}", route.path_prefix))?;
+            table.push((route.path_prefix.clone(), Group::new(group)));
         }
-        if let (true, Some(first)) = (routes.is_empty(), upstreams.first()) {
+        if routes.is_empty() && !members.is_empty() {
             // The empty prefix covers `OPTIONS *` too, whose target is no path.
-            table.push((String::new(), first.clone()));
+            table.push((String::new(), Group::new(members.to_vec())));
         }
         table.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Ok(Self { table })
@@ -54,8 +59,8 @@ impl Routes {
         self.table.is_empty()
     }
 
-    pub fn choose(&self, path: &str) -> Option<&dyn Upstream> {
+    pub fn choose(&self, path: &str) -> Option<&Group> {
         let found = self.table.iter().find(|(prefix, _)| path.starts_with(prefix.as_str()));
-        found.map(|(_, upstream)| upstream.as_ref())
+        found.map(|(_, group)| group)
     }
 }

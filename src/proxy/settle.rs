@@ -44,74 +44,11 @@ pub struct Permit {
 }
 
 impl Accounts {
+    /// `upstreams` are the names whose series begin at 0.
     pub fn new(metrics: &Metrics, in_flight: usize, upstreams: &[&str]) -> Self {
-        let requests = metrics.counters(
-            "serin_proxy_requests_total",
-            "Clients' requests by how their exchange ended.",
-            &["upstream", "outcome"],
-        );
-        let duration = metrics.histograms(
-            "serin_proxy_request_seconds",
-            "From the arrival of a request to the last byte of its answer.",
-            &["upstream"],
-            REQUEST_BUCKETS,
-        );
-        let first_byte = metrics.histograms(
-            "serin_proxy_first_byte_seconds",
-            "From the arrival of a request to the first byte of its answer's body.",
-            &["upstream"],
-            FIRST_TOKEN_BUCKETS,
-        );
-        let cancel = metrics.histograms(
-            "serin_proxy_cancel_seconds",
-            "Age of an exchange when its client went away; the upstream is cancelled at that moment.",
-            &["phase"],
-            CANCEL_BUCKETS,
-        );
-        let fallback = metrics.counters(
-            "serin_proxy_fallback_total",
-            "Requests answered by the embedded engine in place of an upstream.",
-            &["reason"],
-        );
-        let bytes = metrics.counters("serin_proxy_bytes_total", "Body bytes forwarded.", &["direction"]);
-        let canaries = metrics.counters(
-            "serin_canary_requests_total",
-            "Canaries' requests through the proxy; they are in no other counter of the proxy.",
-            &["upstream", "outcome"],
-        );
-        for name in upstreams {
-            for end in ENDS {
-                requests.with_label_values(&[name, end.name()]);
-            }
-            duration.with_label_values(&[name]);
-            first_byte.with_label_values(&[name]);
-        }
-        for phase in ["request_body", "pre_first_byte", "response_body"] {
-            cancel.with_label_values(&[phase]);
-        }
-        fallback.with_label_values(&["refused"]);
-        for direction in ["up", "down"] {
-            bytes.with_label_values(&[direction]);
-        }
-        Self(Arc::new(Books {
-            permits: Arc::new(Semaphore::new(in_flight)),
-            live: DashMap::new(),
-            requests,
-            canaries,
-            duration,
-            first_byte,
-            overhead: metrics.histogram(
-                "serin_proxy_overhead_seconds",
-                "Time the proxy itself spends on a request before it is sent on and after its answer's head is here.",
-                OVERHEAD_BUCKETS,
-            ),
-            cancel,
-            in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
-            shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
-            forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
-            fallback,
-            bytes,
-        }))
+        let books = Books::register(metrics, in_flight);
+        books.start_at_zero(upstreams);
+        Self(Arc::new(books))
     }
 
     /// Takes a permit for the exchange; `None` when all are taken. Canaries need one too and are not counted here.
@@ -165,6 +102,76 @@ impl Accounts {
     pub fn fell_back(&self, origin: Origin, reason: &str) {
         if origin == Origin::Client {
             self.0.fallback.with_label_values(&[reason]).inc();
+        }
+    }
+}
+
+impl Books {
+    fn register(metrics: &Metrics, in_flight: usize) -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(in_flight)),
+            live: DashMap::new(),
+            requests: metrics.counters(
+                "serin_proxy_requests_total",
+                "Clients' requests by how their exchange ended.",
+                &["upstream", "outcome"],
+            ),
+            canaries: metrics.counters(
+                "serin_canary_requests_total",
+                "Canaries' requests through the proxy; they are in no other counter of the proxy.",
+                &["upstream", "outcome"],
+            ),
+            duration: metrics.histograms(
+                "serin_proxy_request_seconds",
+                "From the arrival of a request to the last byte of its answer.",
+                &["upstream"],
+                REQUEST_BUCKETS,
+            ),
+            first_byte: metrics.histograms(
+                "serin_proxy_first_byte_seconds",
+                "From the arrival of a request to the first byte of its answer's body.",
+                &["upstream"],
+                FIRST_TOKEN_BUCKETS,
+            ),
+            overhead: metrics.histogram(
+                "serin_proxy_overhead_seconds",
+                "Time the proxy itself spends on a request before it is sent on and after its answer's head is here.",
+                OVERHEAD_BUCKETS,
+            ),
+            cancel: metrics.histograms(
+                "serin_proxy_cancel_seconds",
+                "Age of an exchange when its client went away; the upstream is cancelled at that moment.",
+                &["phase"],
+                CANCEL_BUCKETS,
+            ),
+            in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
+            shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
+            forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
+            fallback: metrics.counters(
+                "serin_proxy_fallback_total",
+                "Requests answered by the embedded engine in place of an upstream.",
+                &["reason"],
+            ),
+            bytes: metrics.counters("serin_proxy_bytes_total", "Body bytes forwarded.", &["direction"]),
+        }
+    }
+
+    fn start_at_zero(&self, upstreams: &[&str]) {
+        for name in upstreams {
+            for end in ENDS {
+                self.requests.with_label_values(&[name, end.name()]);
+            }
+            self.duration.with_label_values(&[name]);
+            self.first_byte.with_label_values(&[name]);
+        }
+        for phase in ["request_body", "pre_first_byte", "response_body"] {
+            self.cancel.with_label_values(&[phase]);
+        }
+        for reason in ["refused", "left_alone"] {
+            self.fallback.with_label_values(&[reason]);
+        }
+        for direction in ["up", "down"] {
+            self.bytes.with_label_values(&[direction]);
         }
     }
 }
