@@ -8,7 +8,7 @@ use hyper::http::request;
 use hyper::{HeaderMap, Method, Version};
 
 use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
-use super::respond::{Refusal, refuse};
+use super::respond::{Form, Refusal, refuse};
 use super::route::may_fall_back;
 use super::{Parts, Response};
 use crate::body::replay::Replay;
@@ -28,6 +28,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let (mut head, body) = request.into_parts();
     let origin = origin(parts, &head.headers);
     let mut wanted = wanted(parts, &head.headers);
+    let form = Form::of(head.uri.path());
     let malformed = malformed(&head);
     let closes = malformed.is_some();
     headers::strip_ours(&mut head.headers);
@@ -61,7 +62,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let before = clock::now().duration_since(arrived);
     let refusal = if shed { Some(Refusal::Overloaded) } else { malformed };
     let (mut response, end) = match refusal {
-        Some(refusal) => (refuse(&refusal), Some(End::ProxyRefused)),
+        Some(refusal) => (refuse(&refusal, form), Some(End::ProxyRefused)),
         None => answer(parts, &mut exchange, &held, hyper::Request::from_parts(head, body)).await,
     };
     let answered = clock::now();
@@ -156,10 +157,11 @@ async fn answer(
     held: &Held,
     request: upstream::Request,
 ) -> (upstream::Response, Option<End>) {
+    let form = Form::of(request.uri().path());
     let Some(group) = parts.routes.choose(request.uri().path()) else {
         return match parts.embedded.as_ref().filter(|_| parts.routes.is_empty()) {
             Some(engine) => alone(engine, exchange, request).await,
-            None => (refuse(&Refusal::NoRoute), Some(End::ProxyRefused)),
+            None => (refuse(&Refusal::NoRoute, form), Some(End::ProxyRefused)),
         };
     };
     let eligible = may_fall_back(request.method(), request.uri().path());
@@ -177,7 +179,7 @@ async fn answer(
         return (response, None);
     }
     let name = if exchange.who_served().is_empty() { group.name() } else { exchange.who_served() };
-    (refuse(&Refusal::Upstream { name, cause: &cause }), Some(cause.end()))
+    (refuse(&Refusal::Upstream { name, cause: &cause }, form), Some(cause.end()))
 }
 
 /// Without any upstream the engine is the upstream.
@@ -186,12 +188,13 @@ async fn alone(
     exchange: &mut Exchange,
     request: upstream::Request,
 ) -> (upstream::Response, Option<End>) {
+    let form = Form::of(request.uri().path());
     exchange.sent_to(embedded::NAME);
     exchange.served_by(embedded::NAME);
     match engine.call(request).await {
         Ok(response) => (response, None),
         Err(Failed { cause, .. }) => {
-            (refuse(&Refusal::Upstream { name: embedded::NAME, cause: &cause }), Some(cause.end()))
+            (refuse(&Refusal::Upstream { name: embedded::NAME, cause: &cause }, form), Some(cause.end()))
         }
     }
 }

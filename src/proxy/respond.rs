@@ -24,6 +24,21 @@ pub enum Refusal<'a> {
     },
 }
 
+/// Whose fault it is. Only an upstream's is one to its breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Client,
+    Upstream,
+    Proxy,
+}
+
+/// How an API writes its errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    OpenAi,
+    Anthropic,
+}
+
 impl Refusal<'_> {
     fn status(&self) -> StatusCode {
         match self {
@@ -68,10 +83,53 @@ impl Refusal<'_> {
     }
 }
 
+impl Refusal<'_> {
+    fn fault(&self) -> Fault {
+        match self {
+            Self::Overloaded | Self::NoRoute => Fault::Proxy,
+            Self::Host | Self::Connect | Self::Upstream { cause: Failure::ClientBody(_), .. } => {
+                Fault::Client
+            }
+            Self::Upstream { .. } => Fault::Upstream,
+        }
+    }
+}
+
+impl Form {
+    /// The form that whoever sent a request to this path can read.
+    pub fn of(path: &str) -> Self {
+        if path.starts_with("/v1/messages") { Self::Anthropic } else { Self::OpenAi }
+    }
+
+    fn body(self, refusal: &Refusal<'_>) -> serde_json::Value {
+        let (message, code) = (refusal.message(), refusal.code());
+        match self {
+            Self::OpenAi => {
+                let kind = match refusal.fault() {
+                    Fault::Client => "invalid_request_error",
+                    Fault::Upstream => "upstream_error",
+                    Fault::Proxy => "proxy_error",
+                };
+                json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+            }
+            Self::Anthropic => {
+                // The types this API knows; whose fault it was is in the code.
+                let kind = match (refusal.fault(), refusal.status()) {
+                    (Fault::Client, _) => "invalid_request_error",
+                    (_, StatusCode::SERVICE_UNAVAILABLE) => "overloaded_error",
+                    (_, StatusCode::NOT_FOUND) => "not_found_error",
+                    (_, StatusCode::GATEWAY_TIMEOUT) => "timeout_error",
+                    _ => "api_error",
+                };
+                json!({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+            }
+        }
+    }
+}
+
 /// The answer to a request that got none from an upstream.
-pub fn refuse(refusal: &Refusal<'_>) -> Response {
-    let error = json!({"error": {"message": refusal.message(), "type": "proxy_error", "param": null, "code": refusal.code()}});
-    let mut response = Response::new(Body::whole(Bytes::from(error.to_string())));
+pub fn refuse(refusal: &Refusal<'_>, form: Form) -> Response {
+    let mut response = Response::new(Body::whole(Bytes::from(form.body(refusal).to_string())));
     *response.status_mut() = refusal.status();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {

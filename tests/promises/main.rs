@@ -14,7 +14,7 @@ mod every_metric_is_documented;
 mod fallback_is_labelled;
 mod limits_are_kept;
 mod models_arrive_late_and_checked;
-mod openai_client_works;
+mod official_clients_work;
 mod recording_never_touches_traffic;
 mod records_survive_a_kill;
 mod secrets_never_reach_the_disk;
