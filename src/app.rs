@@ -5,6 +5,7 @@ pub mod chat_model;
 mod path;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -22,6 +23,8 @@ use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::recorder::writer::Writer;
 use crate::server::{self, Server};
+use crate::upstream::balance::Member;
+use crate::upstream::checkup;
 use build::Built;
 pub use build::check;
 use chat_model::Fetching;
@@ -101,6 +104,7 @@ impl App {
             admin_tls: built.admin_tls,
             admin_service,
             limits: limits(&config),
+            checkups: checkups(&config, built.members, &stopped),
             canary: canary_run(&config, traffic, built.tag_key, &built.metrics, stopped),
             stopped: side_stopped,
         };
@@ -145,6 +149,8 @@ struct Side<F> {
     admin_tls: Option<TlsAcceptor>,
     admin_service: Admin,
     limits: server::Limits,
+    /// Health checks of upstreams.
+    checkups: Vec<Checkup>,
     canary: Option<F>,
     stopped: watch::Receiver<bool>,
 }
@@ -167,8 +173,10 @@ impl<F: Future<Output = ()> + Send + 'static> Side<F> {
             // A task of its own: whatever happens to a canary, admin goes on.
             let mut canary = JoinSet::new();
             self.canary.map(|run| canary.spawn(run));
+            let mut checkups: JoinSet<()> = self.checkups.into_iter().collect();
             serve.await;
             canary.abort_all();
+            checkups.abort_all();
             while let Some(ended) = canary.join_next().await {
                 if ended.is_err_and(|error| error.is_panic()) {
                     tracing::error!("the canaries died; please report what was logged before");
@@ -186,6 +194,18 @@ fn limits(config: &Config) -> server::Limits {
         drain: config.limits.drain,
         eof_cancels: config.listen.client_eof == ClientEof::Cancel,
     }
+}
+
+type Checkup = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The checks of every upstream that has a path for them.
+fn checkups(config: &Config, members: Vec<Arc<Member>>, stopped: &watch::Receiver<bool>) -> Vec<Checkup> {
+    let checked = config.upstream.iter().zip(members).filter(|(upstream, _)| !upstream.health.is_empty());
+    let keep = |(upstream, member): (&crate::upstream::Config, Arc<Member>)| {
+        let every = config.breaker.health_every;
+        Box::pin(checkup::keep(member, upstream.clone(), every, stopped.clone())) as Checkup
+    };
+    checked.map(keep).collect()
 }
 
 fn canary_run(

@@ -284,11 +284,24 @@ impl Config {
                 return Err(format!("two [[upstream]] are named {name:?}; names must differ"));
             }
         }
+        if let Some(upstream) = self
+            .upstream
+            .iter()
+            .find(|upstream| !upstream.health.is_empty() && !upstream.health.starts_with('/'))
+        {
+            return Err(format!(
+                "[[upstream]] name = {:?}: health is a path and begins with /",
+                upstream.name
+            ));
+        }
         if let Some(upstream) = self.upstream.iter().find(|upstream| !(1..=1_000).contains(&upstream.weight))
         {
             return Err(format!("[[upstream]] name = {:?}: weight goes from 1 to 1000", upstream.name));
         }
-        if self.breaker.failures == 0 || self.breaker.open.0.is_zero() {
+        if self.breaker.failures == 0
+            || self.breaker.open.0.is_zero()
+            || self.breaker.health_every.0.is_zero()
+        {
             return Err(
                 "[breaker] failures and open must be above 0; a high number of failures switches it off"
                     .into(),

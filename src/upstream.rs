@@ -2,6 +2,7 @@
 
 pub mod balance;
 pub mod breaker;
+pub mod checkup;
 pub mod connect;
 pub mod download;
 pub mod embedded;
@@ -44,6 +45,9 @@ pub struct Config {
     pub url: String,
     #[serde(default)]
     pub host: HostHeader,
+    /// A path that is asked for now and then to see whether the upstream is well; empty for none.
+    #[serde(default)]
+    pub health: String,
     /// Its share of requests beside others of the same route.
     #[serde(default = "one")]
     pub weight: u32,

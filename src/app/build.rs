@@ -40,6 +40,7 @@ pub struct Built {
     pub wanted: Option<Source>,
     pub accounts: Accounts,
     pub parts: Parts,
+    pub members: Vec<Arc<Member>>,
     pub tag_key: tag::Key,
 }
 
@@ -48,7 +49,7 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
     certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
     access(config)?;
-    routes(config, &Metrics::default())?;
+    routes(config, &upstreams(config, &Metrics::default())?)?;
     chat_model::check(&config.fallback)?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
@@ -65,7 +66,8 @@ impl Built {
         let tls = certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
         let admin_tls = certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
         let admin_access = access(config)?;
-        let routes = routes(config, &metrics)?;
+        let members = upstreams(config, &metrics)?;
+        let routes = routes(config, &members)?;
         let embedded = engine(config, &metrics)?;
         let wanted = match &embedded {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
@@ -104,6 +106,7 @@ impl Built {
             wanted,
             accounts,
             parts,
+            members,
             tag_key,
         })
     }
@@ -145,9 +148,8 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
-fn routes(config: &Config, metrics: &Metrics) -> Result<Routes, Fault> {
-    let upstreams = upstreams(config, metrics)?;
-    Routes::new(&config.route, &upstreams).map_err(|error| Fault::new(code::CONFIG, error))
+fn routes(config: &Config, members: &[Arc<Member>]) -> Result<Routes, Fault> {
+    Routes::new(&config.route, members).map_err(|error| Fault::new(code::CONFIG, error))
 }
 
 fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fault> {

@@ -1,6 +1,6 @@
 //! Several upstreams for one route: the less busy of two drawn by weight, among those whose breaker lets a request pass.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -17,12 +17,15 @@ pub struct Member {
     weight: u32,
     in_flight: AtomicUsize,
     breaker: Mutex<Breaker>,
+    /// What the last checkups said; true where there are none.
+    well: AtomicBool,
     gauges: Gauges,
 }
 
 /// What a member shows.
 struct Gauges {
     in_flight: IntGauge,
+    well: IntGauge,
     states: Vec<(State, IntGauge)>,
 }
 
@@ -35,6 +38,7 @@ pub struct Ticket(Arc<Member>);
 /// The families members show themselves in.
 pub struct Families {
     in_flight: IntGaugeVec,
+    well: IntGaugeVec,
     states: IntGaugeVec,
 }
 
@@ -44,6 +48,11 @@ impl Families {
             in_flight: metrics.int_gauges(
                 "serin_upstream_in_flight",
                 "Exchanges with the upstream that have begun and not ended.",
+                &["upstream"],
+            ),
+            well: metrics.int_gauges(
+                "serin_upstream_healthy",
+                "Whether the upstream passes its health checks; 1 where it has none.",
                 &["upstream"],
             ),
             states: metrics.int_gauges(
@@ -66,16 +75,36 @@ impl Member {
         let gauge = |state: State| (state, families.states.with_label_values(&[name, state.name()]));
         let gauges = Gauges {
             in_flight: families.in_flight.with_label_values(&[name]),
+            well: families.well.with_label_values(&[name]),
             states: State::ALL.map(gauge).into(),
         };
         let breaker = Mutex::new(Breaker::new(breaker));
-        let member = Self { upstream, weight, in_flight: AtomicUsize::new(0), breaker, gauges };
+        let member = Self {
+            upstream,
+            weight,
+            in_flight: AtomicUsize::new(0),
+            breaker,
+            well: AtomicBool::new(true),
+            gauges,
+        };
+        member.gauges.well.set(1);
         member.show(State::Closed);
         member
     }
 
     pub fn upstream(&self) -> &dyn Upstream {
         self.upstream.as_ref()
+    }
+
+    /// Takes the word of a checkup, and tells of a change.
+    pub fn set_well(&self, well: bool) {
+        self.gauges.well.set(well.into());
+        let name = self.upstream.name();
+        match (self.well.swap(well, Relaxed), well) {
+            (true, false) => tracing::warn!("upstream {name:?} fails its health checks"),
+            (false, true) => tracing::info!("upstream {name:?} passes its health checks again"),
+            _ => {}
+        }
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -107,6 +136,10 @@ impl Group {
                 && member.breaker().would_admit(now)
         };
         let mut able: Vec<&Arc<Member>> = self.0.iter().filter(able).collect();
+        // Where all are ill the checks may be what is wrong: better an upstream in doubt than none.
+        if able.iter().any(|member| member.well.load(Relaxed)) {
+            able.retain(|member| member.well.load(Relaxed));
+        }
         let first = take_by_weight(&mut able, draw as u32)?;
         let second = take_by_weight(&mut able, (draw >> 32) as u32);
         let chosen = second.filter(|second| second.load() < first.load()).unwrap_or(first);

@@ -17,11 +17,13 @@ pub struct Config {
     pub failures: u32,
     /// How long it stays open, and how far apart the trials after that are.
     pub open: Span,
+    /// How often an upstream with a `health` path is checked, and how long it may take to answer.
+    pub health_every: Span,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { failures: 5, open: Span::seconds(2) }
+        Self { failures: 5, open: Span::seconds(2), health_every: Span::seconds(5) }
     }
 }
 
@@ -124,7 +126,7 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    const CONFIG: Config = Config { failures: 3, open: Span::seconds(2) };
+    const CONFIG: Config = Config { failures: 3, open: Span::seconds(2), health_every: Span::seconds(5) };
 
     fn later(start: Instant, millis: u64) -> Instant {
         start + Duration::from_millis(millis)

@@ -136,3 +136,38 @@ fn while_it_is_left_alone_the_engine_answers() {
     serin.reaches("serin_proxy_fallback_total{reason=\"refused\"}", 1.0);
     serin.reaches("serin_proxy_fallback_total{reason=\"left_alone\"}", 1.0);
 }
+
+#[test]
+fn one_that_fails_its_health_checks_gets_no_requests_until_it_passes() {
+    let ill = Arc::new(AtomicBool::new(true));
+    let switch = ill.clone();
+    let one = Upstream::start(move |request, out| {
+        let status = if switch.load(Relaxed) { "503 Service Unavailable" } else { "200 OK" };
+        let body: &[u8] = if request.head.starts_with("GET /health ") { b"" } else { b"one" };
+        let status = if body.is_empty() { status } else { "200 OK" };
+        out.write_all(&whole(status, "a/b", body)).is_ok()
+    });
+    let two = Upstream::canned(whole("200 OK", "a/b", b"two"));
+    let sections = format!(
+        "[[upstream]]\nname = \"one\"\nurl = \"http://{}\"\nhealth = \"/health\"\n[[upstream]]\nname = \"two\"\nurl = \"http://{}\"\n",
+        one.address, two.address
+    );
+    let serin =
+        Serin::start(&format!("{sections}[breaker]\nhealth_every = \"20ms\"\n[fallback]\nfor = []\n"));
+    let healthy = |wanted: f64| {
+        eventually("the checks say so", || {
+            (serin.metric("serin_upstream_healthy{upstream=\"one\"}") == Some(wanted)).then_some(())
+        });
+    };
+    healthy(0.0);
+    for _ in 0..30 {
+        assert_eq!(wire::get(serin.traffic(), "/").text(), "two");
+    }
+    ill.store(false, Relaxed);
+    healthy(1.0);
+    eventually("it is used again", || (wire::get(serin.traffic(), "/").text() == "one").then_some(()));
+    // Checks are no clients' requests.
+    let counted = serin.metric("serin_proxy_requests_total{outcome=\"complete\",upstream=\"one\"}").unwrap();
+    let asked = one.received().iter().filter(|request| request.head.starts_with("GET / ")).count();
+    assert!(counted <= asked as f64, "{counted} counted, {asked} asked");
+}

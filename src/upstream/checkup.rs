@@ -1,0 +1,45 @@
+//! Active health checks: a request to a path of the upstream's own, now and then, so that one that is ill is known before a
+//! client meets it and one that is well again is used again.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::header::HOST;
+use tokio::sync::watch;
+
+use super::Config;
+use super::balance::Member;
+use crate::body::replay::Replay;
+use crate::units::Span;
+
+/// Failures in a row after which an upstream is held to be ill. One success makes it well.
+const PATIENCE: u32 = 2;
+
+/// Checks one member until told to stop. `config.health` is the path that is asked for.
+pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: watch::Receiver<bool>) {
+    let mut failures = 0;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(every.0) => {}
+        }
+        match tokio::time::timeout(every.0, is_well(&member, &config.health)).await {
+            Ok(true) => failures = 0,
+            Ok(false) | Err(_) => failures += 1,
+        }
+        member.set_well(failures < PATIENCE);
+    }
+}
+
+/// Anything below 500 is an answer of somebody who is there and able to give one.
+async fn is_well(member: &Member, path: &str) -> bool {
+    let request = hyper::Request::get(path).header(HOST, "health").body(Replay::held(Bytes::new()));
+    let Ok(request) = request else { return false };
+    match member.upstream().call(request).await {
+        // Read to its end, so that the connection can be used again.
+        Ok(response) => response.status().as_u16() < 500 && response.into_body().collect().await.is_ok(),
+        Err(_) => false,
+    }
+}
