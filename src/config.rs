@@ -80,6 +80,8 @@ pub struct Limits {
     pub client_stall: Span,
     pub pool_idle: Span,
     pub pool_size: usize,
+    pub h2_streams: usize,
+    pub h2_ping: Span,
     pub drain: Span,
 }
 
@@ -151,6 +153,8 @@ impl Default for Limits {
             client_stall: Span::seconds(120),
             pool_idle: Span::seconds(4),
             pool_size: 1_024,
+            h2_streams: 100,
+            h2_ping: Span::seconds(30),
             drain: Span::seconds(180),
         }
     }
@@ -238,6 +242,7 @@ impl Config {
             ("[limits] threads", self.limits.threads, 1_024),
             ("[limits] connections", self.limits.connections, MILLION),
             ("[limits] in_flight", self.limits.in_flight, MILLION),
+            ("[limits] h2_streams", self.limits.h2_streams, MILLION),
             ("[record] queue", self.record.queue, MILLION),
             ("[fallback] threads", self.fallback.threads, 1_024),
             ("[fallback] slots", self.fallback.slots, 1_024),
@@ -265,6 +270,7 @@ impl Config {
             ("idle", limits.idle),
             ("header_read", limits.header_read),
             ("client_stall", limits.client_stall),
+            ("h2_ping", limits.h2_ping),
         ];
         match durations.iter().find(|(_, span)| span.0.is_zero()) {
             Some((key, _)) => {

@@ -44,6 +44,8 @@ pub struct Config {
     /// `http://HOST:PORT` or `https://HOST[:PORT]`.
     pub url: String,
     #[serde(default)]
+    pub http: connect::Versions,
+    #[serde(default)]
     pub host: HostHeader,
     /// A path that is asked for now and then to see whether the upstream is well; empty for none.
     #[serde(default)]
@@ -112,6 +114,8 @@ impl Cause for Failure {
 /// The body of an answer, wherever it comes from.
 pub enum Body {
     Http(Box<http::driven::Driven>),
+    /// No body: what follows is another protocol.
+    Switched(Box<http::switched::Switched>),
     Embedded(Box<embedded::Stream>),
     Whole(Full<Bytes>),
 }
@@ -130,6 +134,7 @@ impl http_body::Body for Body {
         match self.get_mut() {
             Self::Http(body) => Pin::new(body.as_mut()).poll_frame(cx),
             Self::Embedded(body) => Pin::new(body.as_mut()).poll_frame(cx),
+            Self::Switched(_) => Poll::Ready(None),
             Self::Whole(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
         }
     }
@@ -138,6 +143,7 @@ impl http_body::Body for Body {
         match self {
             Self::Http(body) => body.is_end_stream(),
             Self::Embedded(body) => body.is_end_stream(),
+            Self::Switched(_) => true,
             Self::Whole(body) => body.is_end_stream(),
         }
     }
@@ -146,6 +152,7 @@ impl http_body::Body for Body {
         match self {
             Self::Http(body) => body.size_hint(),
             Self::Embedded(body) => body.size_hint(),
+            Self::Switched(_) => SizeHint::with_exact(0),
             Self::Whole(body) => body.size_hint(),
         }
     }
@@ -155,7 +162,7 @@ impl Edges for Body {
     fn edges(&self) -> &[u32] {
         match self {
             Self::Http(body) => body.edges(),
-            Self::Embedded(_) | Self::Whole(_) => &[],
+            Self::Embedded(_) | Self::Switched(_) | Self::Whole(_) => &[],
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::upstream::balance::{Families, Member};
 use crate::upstream::connect::Mistake;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
+use crate::upstream::health::{self, Health};
 use crate::upstream::http::{Http, Timers};
 
 /// Bound and built, not yet running.
@@ -159,16 +160,13 @@ fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fau
         idle: config.limits.idle,
         pool_idle: config.limits.pool_idle,
         pool_size: config.limits.pool_size,
+        h2_streams: config.limits.h2_streams,
+        h2_ping: config.limits.h2_ping,
     };
-    let up = metrics.int_gauges(
-        "serin_upstream_up",
-        "Whether the upstream's last connection attempt succeeded.",
-        &["upstream"],
-    );
+    let liveness = health::Families::new(metrics);
     let families = Families::new(metrics);
     let make = |upstream: &crate::upstream::Config| {
-        let health =
-            crate::upstream::health::Health::new(&upstream.name, up.with_label_values(&[&upstream.name]));
+        let health = Health::new(&upstream.name, &liveness);
         let code_of = |mistake: &Mistake| match mistake {
             Mistake::Url(_) => code::CONFIG,
             Mistake::File(_) => code::UNREADABLE,

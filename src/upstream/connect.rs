@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::http::uri::Scheme;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -20,7 +22,22 @@ use tokio_rustls::TlsConnector;
 pub struct Endpoint {
     pub host: String,
     pub port: u16,
+    versions: Versions,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// `[[upstream]] http`: the versions of HTTP an upstream is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Versions {
+    /// HTTP/2 where TLS negotiates it, else HTTP/1.1.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    #[serde(rename = "1.1")]
+    One,
+    /// HTTP/2 only: without TLS by prior knowledge.
+    #[serde(rename = "2")]
+    Two,
 }
 
 /// Why an upstream's section cannot be used.
@@ -36,6 +53,7 @@ pub enum Mistake {
 pub struct Stream {
     kind: Kind,
     received: Arc<AtomicU64>,
+    http2: bool,
 }
 
 enum Kind {
@@ -44,8 +62,17 @@ enum Kind {
 }
 
 impl Stream {
-    fn new(kind: Kind) -> Self {
-        Self { kind, received: Arc::default() }
+    fn new(kind: Kind, versions: Versions) -> Self {
+        let http2 = match &kind {
+            Kind::Tcp(_) => versions == Versions::Two,
+            Kind::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+        };
+        Self { kind, received: Arc::default(), http2 }
+    }
+
+    /// Whether HTTP/2 is spoken on it.
+    pub fn is_http2(&self) -> bool {
+        self.http2
     }
 
     /// Bytes received so far, to be read while somebody else owns the stream.
@@ -57,7 +84,7 @@ impl Stream {
 impl Endpoint {
     /// Reads `http://host:port` or `https://host[:port]`; anything behind the authority is refused, because a prefix
     /// would silently change the path of every request.
-    pub fn parse(url: &str, ca_file: Option<&Path>) -> Result<Self, Mistake> {
+    pub fn parse(url: &str, versions: Versions, ca_file: Option<&Path>) -> Result<Self, Mistake> {
         let (host, port, secure) = read_url(url).map_err(Mistake::Url)?;
         let tls = match secure {
             true => Some((connector(ca_file)?, server_name(&host).map_err(Mistake::Url)?)),
@@ -68,7 +95,7 @@ impl Endpoint {
             }
             false => None,
         };
-        Ok(Self { host, port, tls })
+        Ok(Self { host, port, versions, tls })
     }
 
     /// `host:port`, as a `Host` header shows it.
@@ -79,21 +106,61 @@ impl Endpoint {
         }
     }
 
-    /// Opens a connection; `limit` covers name resolution, TCP and the TLS handshake together.
+    /// `http` or `https`.
+    pub fn scheme(&self) -> Scheme {
+        if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP }
+    }
+
+    /// Whether an HTTP/2 connection to it can exist.
+    pub fn may_speak_http2(&self) -> bool {
+        match self.versions {
+            Versions::Auto => self.tls.is_some(),
+            Versions::One => false,
+            Versions::Two => true,
+        }
+    }
+
+    /// Opens a connection in one of its versions; `limit` covers name resolution, TCP and the TLS handshake together.
     pub async fn open(&self, limit: Duration) -> io::Result<Stream> {
+        self.open_in(self.versions, limit).await
+    }
+
+    /// Opens a connection that speaks HTTP/1.1, for what HTTP/2 cannot carry.
+    pub async fn open_http1(&self, limit: Duration) -> io::Result<Stream> {
+        self.open_in(Versions::One, limit).await
+    }
+
+    async fn open_in(&self, versions: Versions, limit: Duration) -> io::Result<Stream> {
         let opening = async {
             let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
             tcp.set_nodelay(true)?;
             match &self.tls {
-                None => Ok(Stream::new(Kind::Tcp(tcp))),
+                None => Ok(Stream::new(Kind::Tcp(tcp), versions)),
                 Some((tls, name)) => {
-                    Ok(Stream::new(Kind::Tls(Box::new(tls.connect(name.clone(), tcp).await?))))
+                    let tls = tls.with_alpn(versions.offered()).connect(name.clone(), tcp).await?;
+                    let stream = Stream::new(Kind::Tls(Box::new(tls)), versions);
+                    match versions == Versions::Two && !stream.http2 {
+                        true => Err(io::Error::other("does not speak HTTP/2; set http = \"auto\"")),
+                        false => Ok(stream),
+                    }
                 }
             }
         };
         tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")))
         })
+    }
+}
+
+impl Versions {
+    /// What is offered in a TLS handshake, the preferred first.
+    fn offered(self) -> Vec<Vec<u8>> {
+        let (one, two) = (b"http/1.1".to_vec(), b"h2".to_vec());
+        match self {
+            Self::Auto => vec![two, one],
+            Self::One => vec![one],
+            Self::Two => vec![two],
+        }
     }
 }
 
@@ -144,12 +211,11 @@ fn server_name(host: &str) -> Result<ServerName<'static>, String> {
 
 fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Mistake> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Mistake::Url(error.to_string()))?
         .with_root_certificates(roots(ca_file).map_err(Mistake::File)?)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::LOCATION;
 
-use super::connect::Endpoint;
+use super::connect::{Endpoint, Versions};
 use super::http::{Http, Timers};
 use super::{Response, Upstream};
 use crate::body::replay::Replay;
@@ -26,6 +26,8 @@ const TIMERS: Timers = Timers {
     idle: Span::seconds(60),
     pool_idle: Span::seconds(1),
     pool_size: 1,
+    h2_streams: 1,
+    h2_ping: Span::seconds(30),
 };
 
 /// Downloads `url` into `part`, following a few redirects. Runs its own small runtime: it is called from a thread.
@@ -72,8 +74,11 @@ async fn locate(url: &str) -> Result<Response, String> {
         let (scheme, authority) =
             (uri.scheme_str().unwrap_or_default(), uri.authority().map(|a| a.as_str()).unwrap_or_default());
         let origin = format!("{scheme}://{authority}");
-        let server =
-            Http::at("download", Endpoint::parse(&origin, None).map_err(|error| error.to_string())?, TIMERS);
+        let server = Http::at(
+            "download",
+            Endpoint::parse(&origin, Versions::One, None).map_err(|error| error.to_string())?,
+            TIMERS,
+        );
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let request = hyper::Request::get(target)
             .body(Replay::held(Bytes::new()))

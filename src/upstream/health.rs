@@ -2,22 +2,58 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use prometheus::IntGauge;
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::Failure;
+use crate::metrics::Metrics;
 
 /// One upstream's state.
 pub struct Health {
     name: String,
     up: AtomicBool,
     gauge: IntGauge,
+    repeated: IntCounterVec,
+}
+
+/// The families upstreams show themselves in.
+#[derive(Clone)]
+pub struct Families {
+    up: IntGaugeVec,
+    repeated: IntCounterVec,
+}
+
+impl Families {
+    pub fn new(metrics: &Metrics) -> Self {
+        Self {
+            up: metrics.int_gauges(
+                "serin_upstream_up",
+                "Whether the upstream's last connection attempt succeeded.",
+                &["upstream"],
+            ),
+            repeated: metrics.counters(
+                "serin_upstream_repeated_total",
+                "Requests sent a second time because the first had not been worked on, by the sign of that.",
+                &["upstream", "cause"],
+            ),
+        }
+    }
 }
 
 impl Health {
     /// An upstream is thought to be up until it is seen to be down.
-    pub fn new(name: &str, gauge: IntGauge) -> Self {
+    pub fn new(name: &str, families: &Families) -> Self {
+        for cause in ["stale", "unprocessed"] {
+            families.repeated.with_label_values(&[name, cause]);
+        }
+        let gauge = families.up.with_label_values(&[name]);
         gauge.set(1);
-        Self { name: name.to_owned(), up: AtomicBool::new(true), gauge }
+        let repeated = families.repeated.clone();
+        Self { name: name.to_owned(), up: AtomicBool::new(true), gauge, repeated }
+    }
+
+    /// A request goes out once more.
+    pub fn repeated(&self, cause: &str) {
+        self.repeated.with_label_values(&[&self.name, cause]).inc();
     }
 
     /// Takes note of an attempt to reach it at `address`.

@@ -1,20 +1,23 @@
-//! An HTTP/1.1 upstream whose connections are driven by the exchange that uses them.
+//! An HTTP upstream. HTTP/1.1 connections are driven by the exchange that uses them; HTTP/2 connections carry many exchanges
+//! and have a task of their own.
 //!
-//! hyper's usual arrangement gives each client connection a task of its own, and every chunk then crosses a channel and
-//! a wake-up. Here the pool holds (sender, connection) pairs; the request future and then the response body poll the
-//! connection themselves, take every frame that has arrived, and hand them on as one (decision D13). The first frame of
-//! an answer is never held back.
+//! hyper's usual arrangement gives every client connection a task, and every chunk then crosses a channel and a wake-up.
+//! Here the pool holds (sender, connection) pairs; the request future and then the response body poll the connection
+//! themselves, take every frame that has arrived, and hand them on as one (decision D13). The first frame of an answer is
+//! never held back.
 
 pub mod driven;
+pub mod multiplex;
 pub mod pool;
 mod spare;
+pub mod switched;
+mod target;
 
 use std::sync::Arc;
 use std::task::Poll;
 
-use hyper::body::Incoming;
 use hyper::client::conn::http1::Builder;
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{HeaderValue, UPGRADE};
 use hyper_util::rt::TokioIo;
 
 use super::connect::{Endpoint, Mistake};
@@ -22,7 +25,8 @@ use super::health::Health;
 use super::{Answer, Body, Config, Failed, Failure, HostHeader, Request, Response, Upstream};
 use crate::body::replay::Extent;
 use crate::units::Span;
-use driven::Driven;
+use driven::{Carrier, Driven};
+use multiplex::{Multiplexed, Place};
 use pool::{Link, Pool};
 use spare::Spare;
 
@@ -36,6 +40,10 @@ pub struct Timers {
     pub pool_idle: Span,
     /// Unused connections kept.
     pub pool_size: usize,
+    /// Exchanges at once on one HTTP/2 connection.
+    pub h2_streams: usize,
+    /// How often an HTTP/2 connection is asked whether its peer is still there, and how long the answer may take.
+    pub h2_ping: Span,
 }
 
 /// One `[[upstream]]`.
@@ -45,11 +53,36 @@ pub struct Http {
     host: Option<HeaderValue>,
     health: Option<Health>,
     pool: Arc<Pool>,
+    multiplexed: Multiplexed,
+}
+
+/// What a request goes out on.
+enum Way {
+    Alone(Link),
+    Shared(Place),
+}
+
+/// A request that went out and brought no answer.
+struct Broken {
+    error: hyper::Error,
+    /// The request, if nothing of it was sent.
+    unsent: Option<Request>,
+    /// Why it may be sent once more.
+    again: Option<Again>,
+}
+
+/// Why a request that was sent may be sent once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    /// The reused connection it went out on broke before a byte of an answer.
+    Stale,
+    /// The server said that it has not looked at it (RFC 9113 section 8.7).
+    Unprocessed,
 }
 
 impl Http {
     pub fn new(config: &Config, timers: Timers, health: Health) -> Result<Self, Mistake> {
-        let endpoint = Endpoint::parse(&config.url, config.ca_file.as_deref())?;
+        let endpoint = Endpoint::parse(&config.url, config.http, config.ca_file.as_deref())?;
         let host = match config.host {
             HostHeader::Pass => None,
             HostHeader::Rewrite => Some(
@@ -63,11 +96,27 @@ impl Http {
     /// An upstream without configuration of its own.
     pub fn at(name: &str, endpoint: Endpoint, timers: Timers) -> Self {
         let pool = Arc::new(Pool::new(timers));
-        Self { name: name.to_owned(), endpoint, host: None, health: None, pool }
+        let multiplexed = Multiplexed::default();
+        Self { name: name.to_owned(), endpoint, host: None, health: None, pool, multiplexed }
     }
 
-    /// An unused connection that is still open, or a new one; the flag tells which.
-    async fn link(&self) -> Result<(Link, bool), Failure> {
+    /// What the next request goes out on, and whether it was used before.
+    async fn way(&self, fresh: bool) -> Result<(Way, bool), Failure> {
+        if !fresh {
+            if self.endpoint.may_speak_http2()
+                && let Some(place) = self.multiplexed.take(&self.pool.timers)
+            {
+                return Ok((Way::Shared(place), true));
+            }
+            if let Some(link) = self.unused().await {
+                return Ok((Way::Alone(link), true));
+            }
+        }
+        Ok((self.open().await?, false))
+    }
+
+    /// An unused HTTP/1.1 connection that is still open.
+    async fn unused(&self) -> Option<Link> {
         while let Some(mut link) = self.pool.take() {
             // A connection the server closed meanwhile shows itself on this poll.
             std::future::poll_fn(|cx| {
@@ -76,57 +125,60 @@ impl Http {
             })
             .await;
             if link.usable() {
-                return Ok((link, true));
+                return Some(link);
             }
         }
-        self.open().await
+        None
     }
 
-    /// A new connection.
-    async fn open(&self) -> Result<(Link, bool), Failure> {
-        let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
-        let stream = self.endpoint.open(self.pool.timers.connect.0).await.map_err(|error| refused(&error))?;
+    async fn open(&self) -> Result<Way, Failure> {
+        let timers = &self.pool.timers;
+        let stream = self.endpoint.open(timers.connect.0).await.map_err(refused)?;
+        if stream.is_http2() {
+            return Ok(Way::Shared(self.multiplexed.open(stream, timers).await.map_err(refused)?));
+        }
         let received = stream.received();
-        let (sender, connection) = Builder::new()
-            .preserve_header_case(true)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| refused(&error))?;
-        Ok((Link::new(sender, connection, received), false))
+        let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream));
+        let (sender, connection) = handshake.await.map_err(refused)?;
+        Ok(Way::Alone(Link::new(sender, connection, received)))
     }
 
     async fn send(&self, mut request: Request) -> Result<Response, Failed> {
-        self.address(&mut request);
-        let mut again = false;
+        target::origin_form(&mut request, self.host.as_ref(), &self.endpoint);
+        if request.headers().contains_key(UPGRADE) {
+            return self.switch(request).await;
+        }
+        let mut fresh = false;
         loop {
-            let (mut link, reused) = match if again { self.open().await } else { self.link().await } {
+            let (way, reused) = match self.way(fresh).await {
                 Ok(found) => found,
                 Err(cause) => return Err(Failed { cause, unsent: Some(Box::new(request)) }),
             };
+            let shared = matches!(way, Way::Shared(_));
             let copy = request.body().copy();
-            let spare = reused.then(|| Spare::of(&request));
-            let before = link.received();
+            let spare = (!fresh && (reused || shared)).then(|| Spare::of(&request));
             let head = self.pool.timers.head;
-            let sent = match tokio::time::timeout(head.0, exchange(&mut link, request)).await {
-                Ok(sent) => sent,
-                Err(_) => return Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
+            let Ok(sent) = tokio::time::timeout(head.0, self.exchange(way, reused, request)).await else {
+                return Err(Failed { cause: Failure::HeadTimeout(head), unsent: None });
             };
-            let (error, unsent) = match sent {
-                Ok(answer) => return self.answered(answer, link),
+            let broken = match sent {
+                Ok(answer) => return self.answered(answer),
                 Err(broken) => broken,
             };
-            let silent = link.received() == before;
-            match (spare, unsent) {
-                // Never sent: the pooled connection died under us before the first byte. Nobody has seen the request.
-                (Some(_), Some(unsent)) => request = unsent,
-                (Some(spare), None) if silent && copy.extent() == Extent::Whole => match spare.again() {
-                    Some(repeated) => (request, again) = (repeated, true),
-                    None => return Err(Failed { cause: Failure::Cut(deepest(&error)), unsent: None }),
+            match (spare, broken.unsent, broken.again) {
+                // Never sent: the connection died under us before the first byte. Nobody has seen the request.
+                (Some(_), Some(unsent), _) => (request, fresh) = (unsent, !reused),
+                (Some(spare), None, Some(why)) if copy.extent() == Extent::Whole => match spare.again() {
+                    Some(repeated) => {
+                        (request, fresh) = (repeated, true);
+                        self.note_repeated(why);
+                    }
+                    None => return Err(Failed { cause: Failure::Cut(deepest(&broken.error)), unsent: None }),
                 },
-                (_, unsent) => {
+                (_, unsent, _) => {
                     let cause = match copy.extent() {
-                        Extent::Broken => Failure::ClientBody(error.to_string()),
-                        _ => Failure::Cut(deepest(&error)),
+                        Extent::Broken => Failure::ClientBody(broken.error.to_string()),
+                        _ => Failure::Cut(deepest(&broken.error)),
                     };
                     return Err(Failed { cause, unsent: unsent.map(Box::new) });
                 }
@@ -134,29 +186,69 @@ impl Http {
         }
     }
 
-    fn answered(&self, answer: hyper::Response<Incoming>, link: Link) -> Result<Response, Failed> {
+    async fn exchange(
+        &self,
+        way: Way,
+        reused: bool,
+        mut request: Request,
+    ) -> Result<hyper::Response<Driven>, Broken> {
+        let idle = self.pool.timers.idle;
+        match way {
+            Way::Alone(mut link) => {
+                let before = link.received();
+                match link.exchange(request).await {
+                    Ok(answer) => {
+                        let carrier = Carrier::Alone(link, self.pool.clone());
+                        Ok(answer.map(|inner| Driven::new(inner, carrier, idle)))
+                    }
+                    Err((error, unsent)) => {
+                        let silent = reused && link.received() == before;
+                        Err(Broken { error, unsent, again: silent.then_some(Again::Stale) })
+                    }
+                }
+            }
+            Way::Shared(place) => {
+                target::absolute_form(&mut request, &self.endpoint);
+                match place.exchange(request).await {
+                    Ok(answer) => Ok(answer.map(|inner| Driven::new(inner, Carrier::Shared(place), idle))),
+                    Err((error, unsent)) => Err(Broken { again: again(&error, reused), error, unsent }),
+                }
+            }
+        }
+    }
+
+    fn answered(&self, answer: hyper::Response<Driven>) -> Result<Response, Failed> {
         if answer.status() == hyper::StatusCode::SWITCHING_PROTOCOLS {
             let cause = Failure::Cut("switched protocols although nobody asked it to".to_owned());
             return Err(Failed { cause, unsent: None });
         }
-        Ok(answer.map(|inner| Body::Http(Box::new(Driven::new(inner, link, self.pool.clone())))))
+        Ok(answer.map(|inner| Body::Http(Box::new(inner))))
     }
 
-    /// Turns the request's target into the form an origin server expects.
-    fn address(&self, request: &mut Request) {
-        // A target that carries its authority, absolute or HTTP/2's, outranks a Host header (RFC 9112 section 3.2.2).
-        let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
-        if let Some(path) = request.uri().path_and_query().cloned() {
-            *request.uri_mut() = hyper::Uri::from(path);
-        }
-        *request.version_mut() = hyper::Version::HTTP_11;
-        if let Some(host) = &self.host {
-            request.headers_mut().insert(HOST, host.clone());
-        } else if authority.is_some() || !request.headers().contains_key(HOST) {
-            let value = authority.unwrap_or_else(|| self.endpoint.authority());
-            if let Ok(value) = HeaderValue::try_from(value) {
-                request.headers_mut().insert(HOST, value);
+    /// Sends a request that asks for another protocol, on a connection of its own.
+    async fn switch(&self, request: Request) -> Result<Response, Failed> {
+        let Timers { connect, head, idle, .. } = self.pool.timers;
+        let stream = match self.endpoint.open_http1(connect.0).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(Failed { cause: refused(error), unsent: Some(Box::new(request)) }),
+        };
+        match tokio::time::timeout(head.0, switched::ask(stream, request)).await {
+            Err(_) => Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
+            Ok(Err(error)) => Err(Failed { cause: Failure::Cut(deepest(&error)), unsent: None }),
+            Ok(Ok(switched::Answer::Yes(answer))) => Ok(answer.map(|far| Body::Switched(Box::new(far)))),
+            Ok(Ok(switched::Answer::No(answer, link))) => {
+                let carrier = Carrier::Alone(link, self.pool.clone());
+                Ok(answer.map(|inner| Body::Http(Box::new(Driven::new(inner, carrier, idle)))))
             }
+        }
+    }
+
+    fn note_repeated(&self, why: Again) {
+        if let Some(health) = &self.health {
+            health.repeated(match why {
+                Again::Stale => "stale",
+                Again::Unprocessed => "unprocessed",
+            });
         }
     }
 }
@@ -185,25 +277,21 @@ fn deepest(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Sends `request` on `link` and drives the connection until the head of the answer is here.
-async fn exchange(
-    link: &mut Link,
-    request: Request,
-) -> Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)> {
-    let mut answer = std::pin::pin!(link.sender.try_send_request(request));
-    let connection = &mut link.connection;
-    std::future::poll_fn(|cx| {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            return Poll::Ready(answer);
+fn refused(error: impl std::error::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}
+
+/// Whether a stream's failure says that its request was not worked on.
+fn again(error: &hyper::Error, reused: bool) -> Option<Again> {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(http2) = error.downcast_ref::<h2::Error>() {
+            let refused = http2.is_reset() && http2.reason() == Some(h2::Reason::REFUSED_STREAM);
+            let unprocessed = http2.is_remote() && (refused || http2.is_go_away());
+            let stale = reused && http2.is_io();
+            return unprocessed.then_some(Again::Unprocessed).or(stale.then_some(Again::Stale));
         }
-        if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
-            *connection = None;
-        }
-        answer.as_mut().poll(cx)
-    })
-    .await
-    .map_err(|mut error| {
-        let unsent = error.take_message();
-        (error.into_error(), unsent)
-    })
+        source = error.source();
+    }
+    reused.then_some(Again::Stale)
 }

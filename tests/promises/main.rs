@@ -21,4 +21,5 @@ mod secrets_never_reach_the_disk;
 mod the_admin_side_keeps_to_itself;
 mod three_turns_are_one_conversation;
 mod transport_is_http_and_tls;
+mod upstreams_may_speak_http_2;
 mod upstreams_share_the_load;

@@ -1,4 +1,4 @@
-//! The body of an answer that drives the connection it comes over.
+//! The body of an answer, which drives the connection it comes over if it has that to itself.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,19 +11,31 @@ use hyper::body::Incoming;
 use tokio::time::Sleep;
 
 use super::deepest;
+use super::multiplex::Place;
 use super::pool::{Link, Pool};
 use crate::clock;
+use crate::units::Span;
 use crate::upstream::Failure;
 
 /// At most about this much is joined into one frame.
 const JOIN: usize = 32 * 1024;
 
-/// An answer's body that drives its connection and gives it back to the pool when the answer has ended cleanly.
-/// Dropped earlier, it closes the connection: that is how a cancelled client cancels the upstream.
+/// What an answer comes over.
+pub enum Carrier {
+    /// A connection of its own, for the pool when the answer has ended cleanly.
+    Alone(Link, Arc<Pool>),
+    /// One stream of a connection that others use too.
+    Shared(Place),
+    /// Given back, or broken.
+    Gone,
+}
+
+/// An answer's body that drives its connection and gives it back when the answer has ended cleanly. Dropped earlier, it
+/// closes the connection or resets its stream: that is how a cancelled client cancels the upstream.
 pub struct Driven {
     inner: Incoming,
-    link: Option<Link>,
-    pool: Arc<Pool>,
+    carrier: Carrier,
+    idle: Span,
     ended: bool,
     begun: bool,
     /// Data went out since hyper last had a chance to flush.
@@ -36,11 +48,12 @@ pub struct Driven {
 }
 
 impl Driven {
-    pub fn new(inner: Incoming, link: Link, pool: Arc<Pool>) -> Self {
+    /// `idle`: how long nothing may come.
+    pub fn new(inner: Incoming, carrier: Carrier, idle: Span) -> Self {
         let mut driven = Self {
             inner,
-            link: Some(link),
-            pool,
+            carrier,
+            idle,
             ended: false,
             begun: false,
             unflushed: false,
@@ -63,10 +76,10 @@ impl Driven {
     /// The answer has ended cleanly: let the connection settle, then keep it for the next request.
     fn finish(&mut self, cx: &mut Context<'_>) {
         self.ended = true;
-        if let Some(mut link) = self.link.take() {
+        if let Carrier::Alone(mut link, pool) = std::mem::replace(&mut self.carrier, Carrier::Gone) {
             link.drive(cx);
             if link.usable() {
-                self.pool.give(link);
+                pool.give(link);
             }
         }
     }
@@ -103,7 +116,7 @@ impl Driven {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     self.ended = true;
-                    self.link = None;
+                    self.carrier = Carrier::Gone;
                     self.next = Some(Err(Failure::Cut(deepest(&error))));
                     break;
                 }
@@ -111,8 +124,8 @@ impl Driven {
                     self.finish(cx);
                     break;
                 }
-                Poll::Pending => match &mut self.link {
-                    Some(link) if !driven && link.is_open() => {
+                Poll::Pending => match &mut self.carrier {
+                    Carrier::Alone(link, _) if !driven && link.is_open() => {
                         driven = true;
                         link.drive(cx);
                     }
@@ -125,14 +138,14 @@ impl Driven {
 
     /// Nothing is here: wait, but not for ever.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
-        let idle = self.pool.timers.idle;
+        let idle = self.idle;
         let due = tokio::time::Instant::from_std(self.latest + idle.0);
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
         while timer.as_mut().poll(cx).is_ready() {
             // The timer is set once and moved only when it fires: frames come far more often than it does.
             if clock::now().duration_since(self.latest) >= idle.0 {
                 self.ended = true;
-                self.link = None;
+                self.carrier = Carrier::Gone;
                 return Poll::Ready(Some(Err(Failure::IdleTimeout(idle))));
             }
             timer.as_mut().reset(due);

@@ -4,16 +4,18 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::thread::ThreadId;
 use std::time::Instant;
 
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::Timers;
 use crate::body::replay::Replay;
 use crate::clock;
+use crate::upstream::Request;
 use crate::upstream::connect::Stream;
 
 /// One upstream's unused connections and its timers.
@@ -55,6 +57,30 @@ impl Link {
 
     pub fn received(&self) -> u64 {
         self.received.load(Relaxed)
+    }
+
+    /// Sends `request` and drives the connection until the head of the answer is here. The request comes back if nothing of
+    /// it was sent.
+    pub async fn exchange(
+        &mut self,
+        request: Request,
+    ) -> Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)> {
+        let mut answer = std::pin::pin!(self.sender.try_send_request(request));
+        let connection = &mut self.connection;
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                return Poll::Ready(answer);
+            }
+            if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
+                *connection = None;
+            }
+            answer.as_mut().poll(cx)
+        })
+        .await
+        .map_err(|mut error| {
+            let unsent = error.take_message();
+            (error.into_error(), unsent)
+        })
     }
 
     /// Lets the connection do what it can now.

@@ -1,0 +1,41 @@
+//! Where a request is addressed to, in the form each version of HTTP wants.
+
+use hyper::Uri;
+use hyper::header::{HOST, HeaderValue};
+use hyper::http::uri::Authority;
+
+use crate::upstream::Request;
+use crate::upstream::connect::Endpoint;
+
+/// Gives the request the target an HTTP/1.1 origin server expects: the path, and the host in its header. `host` replaces the
+/// client's.
+pub fn origin_form(request: &mut Request, host: Option<&HeaderValue>, endpoint: &Endpoint) {
+    // A target that carries its authority, absolute or HTTP/2's, outranks a Host header (RFC 9112 section 3.2.2).
+    let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = Uri::from(path);
+    }
+    *request.version_mut() = hyper::Version::HTTP_11;
+    if let Some(host) = host {
+        request.headers_mut().insert(HOST, host.clone());
+    } else if authority.is_some() || !request.headers().contains_key(HOST) {
+        let value = authority.unwrap_or_else(|| endpoint.authority());
+        if let Ok(value) = HeaderValue::try_from(value) {
+            request.headers_mut().insert(HOST, value);
+        }
+    }
+}
+
+/// Gives a request in origin form the target HTTP/2 wants: everything in its pseudo-headers (RFC 9113 section 8.3.1).
+pub fn absolute_form(request: &mut Request, endpoint: &Endpoint) {
+    let host = request.headers_mut().remove(HOST);
+    let authority = host.as_ref().and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let authority = authority.or_else(|| Authority::try_from(endpoint.authority()).ok());
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = Some(endpoint.scheme());
+    parts.authority = authority;
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    *request.version_mut() = hyper::Version::HTTP_2;
+}
