@@ -23,6 +23,7 @@ use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::recorder::writer::Writer;
 use crate::server::{self, Server};
+use crate::upstream::abort::Telling;
 use crate::upstream::balance::Member;
 use crate::upstream::checkup;
 use build::Built;
@@ -104,7 +105,7 @@ impl App {
             admin_tls: built.admin_tls,
             admin_service,
             limits: limits(&config),
-            checkups: checkups(&config, built.members, &stopped),
+            checkups: checkups(&config, built.members, built.telling, &stopped),
             canary: canary_run(&config, traffic, built.tag_key, &built.metrics, stopped),
             stopped: side_stopped,
         };
@@ -198,14 +199,19 @@ fn limits(config: &Config) -> server::Limits {
 
 type Checkup = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The checks of every upstream that has a path for them.
-fn checkups(config: &Config, members: Vec<Arc<Member>>, stopped: &watch::Receiver<bool>) -> Vec<Checkup> {
+/// What is done for upstreams beside the traffic: the checks of those that want them, and telling of clients that left.
+fn checkups(
+    config: &Config,
+    members: Vec<Arc<Member>>,
+    telling: Telling,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<Checkup> {
     let checked = config.upstream.iter().zip(members).filter(|(upstream, _)| !upstream.health.is_empty());
     let keep = |(upstream, member): (&crate::upstream::Config, Arc<Member>)| {
         let every = config.breaker.health_every;
         Box::pin(checkup::keep(member, upstream.clone(), every, stopped.clone())) as Checkup
     };
-    checked.map(keep).collect()
+    checked.map(keep).chain([Box::pin(telling.run()) as Checkup]).collect()
 }
 
 fn canary_run(

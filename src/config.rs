@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::proxy::route;
 use crate::units::{Size, Span};
-use crate::upstream::{self, breaker, embedded};
+use crate::upstream::{self, affinity, breaker, embedded};
 use crate::{canary, recorder};
 
 /// More of anything than one process can hold.
@@ -24,6 +24,7 @@ pub struct Config {
     pub upstream: Vec<upstream::Config>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<route::Config>,
+    pub balance: affinity::Config,
     pub breaker: breaker::Config,
     pub fallback: embedded::Config,
     pub record: recorder::Config,
@@ -41,6 +42,8 @@ pub struct Listen {
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
     pub client_eof: ClientEof,
+    /// Protocols a client may go on in after HTTP.
+    pub upgrades: Vec<String>,
 }
 
 /// What a client means that closes only its writing side.
@@ -124,6 +127,7 @@ impl Default for Listen {
             cert_file: PathBuf::new(),
             key_file: PathBuf::new(),
             client_eof: ClientEof::Cancel,
+            upgrades: vec!["websocket".to_owned()],
         }
     }
 }
@@ -233,8 +237,26 @@ impl Config {
         if self.record.enabled && self.record.dir.as_os_str().is_empty() {
             return Err("[record] dir = \"\" names no directory; name one, or set enabled = false".into());
         }
+        self.check_upgrades()?;
         self.check_counts()?;
         self.check_durations()
+    }
+
+    fn check_upgrades(&self) -> Result<(), String> {
+        let http = |name: &&String| {
+            let name = name.to_ascii_lowercase();
+            name.is_empty() || name.starts_with("h2c") || name.starts_with("http") || name.starts_with("tls")
+        };
+        if let Some(name) = self.listen.upgrades.iter().find(http) {
+            return Err(format!(
+                "[listen] upgrades: {name:?} would carry requests past the proxy; name protocols such as \"websocket\""
+            ));
+        }
+        let header = |name: &&String| hyper::header::HeaderName::try_from(name.as_str()).is_err();
+        match self.balance.worker_headers.iter().find(header) {
+            Some(name) => Err(format!("[balance] worker_headers: {name:?} is no name of a header")),
+            None => Ok(()),
+        }
     }
 
     fn check_counts(&self) -> Result<(), String> {
@@ -243,6 +265,9 @@ impl Config {
             ("[limits] connections", self.limits.connections, MILLION),
             ("[limits] in_flight", self.limits.in_flight, MILLION),
             ("[limits] h2_streams", self.limits.h2_streams, MILLION),
+            ("[balance] affinity_entries", self.balance.affinity_entries, 64 * MILLION),
+            ("[balance] workers", self.balance.workers, 10_000),
+            ("[balance] abort_queue", self.balance.abort_queue, MILLION),
             ("[record] queue", self.record.queue, MILLION),
             ("[fallback] threads", self.fallback.threads, 1_024),
             ("[fallback] slots", self.fallback.slots, 1_024),
@@ -290,13 +315,21 @@ impl Config {
                 return Err(format!("two [[upstream]] are named {name:?}; names must differ"));
             }
         }
+        if let Some(upstream) = self.upstream.iter().find(|upstream| {
+            !matches!(upstream.health.as_str(), "" | "tcp") && !upstream.health.starts_with('/')
+        }) {
+            return Err(format!(
+                "[[upstream]] name = {:?}: health is \"tcp\" or a path that begins with /",
+                upstream.name
+            ));
+        }
         if let Some(upstream) = self
             .upstream
             .iter()
-            .find(|upstream| !upstream.health.is_empty() && !upstream.health.starts_with('/'))
+            .find(|upstream| !upstream.abort.is_empty() && !upstream.abort.starts_with('/'))
         {
             return Err(format!(
-                "[[upstream]] name = {:?}: health is a path and begins with /",
+                "[[upstream]] name = {:?}: abort is a path and begins with /",
                 upstream.name
             ));
         }

@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod chat;
 pub mod delta;
+pub mod field;
 pub mod fold;
 pub mod sse;
 pub mod usage;

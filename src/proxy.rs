@@ -1,10 +1,12 @@
 //! The path of a request: identify, choose, forward, tap.
 
+pub mod answer;
 pub mod forward;
 pub mod headers;
 pub mod respond;
 pub mod route;
 pub mod settle;
+pub mod upgrade;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,7 +19,9 @@ use hyper::body::Incoming;
 use crate::fidelity::tag;
 use crate::recorder::Recorder;
 use crate::recorder::tap::Tap;
+use crate::units::Span;
 use crate::upstream::Body;
+use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
 use route::Routes;
 use settle::Accounts;
@@ -39,6 +43,12 @@ pub struct Parts {
     pub tag_key: tag::Key,
     /// The most that is kept of one body, either way.
     pub body_copy: u64,
+    /// Protocols that a connection may go on in.
+    pub upgrades: Vec<String>,
+    /// How long nothing may pass on such a connection.
+    pub idle: Span,
+    /// Where some upstream wants to be told of clients that left.
+    pub aborts: Option<Aborts>,
 }
 
 impl Proxy {

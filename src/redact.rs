@@ -3,7 +3,7 @@
 use hyper::HeaderMap;
 
 /// Headers whose values are recorded (recording.md's list: formats, versions and correlation, never credentials).
-const KEPT: [&str; 22] = [
+const KEPT: [&str; 27] = [
     "accept",
     "accept-encoding",
     "anthropic-beta",
@@ -11,17 +11,22 @@ const KEPT: [&str; 22] = [
     "content-encoding",
     "content-length",
     "content-type",
+    "helicone-session-id",
     "openai-beta",
     "openai-processing-ms",
     "openai-version",
     "retry-after",
     "server",
     "session-id",
+    "session_id",
     "traceparent",
     "transfer-encoding",
     "user-agent",
     "x-claude-code-session-id",
+    "x-dynamo-session-id",
+    "x-litellm-session-id",
     "x-opencode-session",
+    "x-openwebui-chat-id",
     "x-request-id",
     "x-serin-served-by",
     "x-session-affinity",

@@ -1,6 +1,7 @@
 //! Listeners: accept, TLS, HTTP, drain.
 
 pub mod patient;
+pub mod switched;
 pub mod tls;
 
 use std::convert::Infallible;
@@ -10,9 +11,10 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
+use hyper::header::UPGRADE;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -22,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::BoxError;
 use crate::units::Span;
 use patient::Patient;
+use switched::Place;
 
 /// Limits of one listener, from `[limits]` and `[listen]`.
 #[derive(Clone, Copy, Debug)]
@@ -96,17 +99,17 @@ impl Server {
                     continue;
                 }
             };
-            let (protocol, tls, service, watcher) =
-                (protocol.clone(), self.tls.clone(), service.clone(), graceful.watcher());
+            let (protocol, tls, service) = (protocol.clone(), self.tls.clone(), service.clone());
+            let watchers = (graceful.watcher(), graceful.watcher());
             let limits = self.limits;
             live.spawn(async move {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true);
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
-                    None => serve(&protocol, stream, service, watcher, limits).await,
+                    None => serve(&protocol, stream, service, watchers, limits).await,
                     Some(tls) => match tokio::time::timeout(limits.header_read.0, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => serve(&protocol, stream, service, watcher, limits).await,
+                        Ok(Ok(stream)) => serve(&protocol, stream, service, watchers, limits).await,
                         _ => tracing::debug!("a TLS handshake failed or took too long"),
                     },
                 }
@@ -154,7 +157,7 @@ async fn serve<I, S, B>(
     protocol: &auto::Builder<TokioExecutor>,
     stream: I,
     service: S,
-    watcher: hyper_util::server::graceful::Watcher,
+    (watcher, until_all_ends): (Watcher, Watcher),
     limits: Limits,
 ) where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -164,8 +167,10 @@ async fn serve<I, S, B>(
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
 {
     let begun = Arc::new(AtomicBool::new(false));
-    let service = First { inner: service, begun: begun.clone() };
-    let connection = protocol.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    let place = Place::default();
+    let service = First { inner: service, begun: begun.clone(), place: place.clone() };
+    let service = TowerToHyperService::new(service);
+    let connection = protocol.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // hyper's own timer starts with a request's first byte; a peer that never sends one would stay for ever.
     let silence = async {
         tokio::time::sleep(limits.header_read.0).await;
@@ -182,18 +187,24 @@ async fn serve<I, S, B>(
         }
         () = silence => tracing::debug!("a connection brought no request and was closed"),
     }
+    // What no longer speaks HTTP goes on here, under this connection's permit, and is waited for at a stop.
+    if let Some(switched) = place.take() {
+        switched.await;
+    }
+    drop(until_all_ends);
 }
 
-/// Notes that a connection has brought a request.
+/// Notes that a connection has brought a request, and gives one that asks for another protocol its place.
 #[derive(Clone)]
 struct First<S> {
     inner: S,
     begun: Arc<AtomicBool>,
+    place: Place,
 }
 
-impl<S, R> tower::Service<R> for First<S>
+impl<S> tower::Service<hyper::Request<Incoming>> for First<S>
 where
-    S: tower::Service<R>,
+    S: tower::Service<hyper::Request<Incoming>>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -203,8 +214,11 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: R) -> S::Future {
+    fn call(&mut self, mut request: hyper::Request<Incoming>) -> S::Future {
         self.begun.store(true, Relaxed);
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(self.place.clone());
+        }
         self.inner.call(request)
     }
 }

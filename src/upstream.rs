@@ -1,5 +1,7 @@
 //! What answers requests: an HTTP server behind us, or the engine inside us.
 
+pub mod abort;
+pub mod affinity;
 pub mod balance;
 pub mod breaker;
 pub mod checkup;
@@ -10,6 +12,7 @@ pub mod fetch;
 pub mod health;
 pub mod http;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -47,15 +50,38 @@ pub struct Config {
     pub http: connect::Versions,
     #[serde(default)]
     pub host: HostHeader,
-    /// A path that is asked for now and then to see whether the upstream is well; empty for none.
+    /// A path that is asked for now and then to see whether the upstream is well, or `tcp` to connect only; empty for none.
     #[serde(default)]
     pub health: String,
     /// Its share of requests beside others of the same route.
     #[serde(default = "one")]
     pub weight: u32,
+    /// What it is called beside its name, in records and metrics; for instance `role = "prefill"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// A path that ends a request (SGLang's `/abort_request`), told of clients that left; empty for none.
+    #[serde(default)]
+    pub abort: String,
     /// A PEM file of the authorities to trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<std::path::PathBuf>,
+}
+
+impl Config {
+    /// One with nothing but a name and an address.
+    pub fn named(name: &str, url: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            url: url.to_owned(),
+            http: connect::Versions::Auto,
+            host: HostHeader::Pass,
+            health: String::new(),
+            weight: one(),
+            labels: BTreeMap::new(),
+            abort: String::new(),
+            ca_file: None,
+        }
+    }
 }
 
 fn one() -> u32 {

@@ -19,7 +19,9 @@ use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server;
-use crate::upstream::balance::{Families, Member};
+use crate::upstream::abort::{self, Telling};
+use crate::upstream::affinity::Table;
+use crate::upstream::balance::{Balance, Families, Member};
 use crate::upstream::connect::Mistake;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
@@ -42,6 +44,8 @@ pub struct Built {
     pub accounts: Accounts,
     pub parts: Parts,
     pub members: Vec<Arc<Member>>,
+    /// Tells upstreams of clients that left.
+    pub telling: Telling,
     pub tag_key: tag::Key,
 }
 
@@ -50,7 +54,8 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
     certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
     access(config)?;
-    routes(config, &upstreams(config, &Metrics::default())?)?;
+    let metrics = Metrics::default();
+    routes(config, &upstreams(config, &metrics)?, &balance(config, &metrics))?;
     chat_model::check(&config.fallback)?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
@@ -68,7 +73,7 @@ impl Built {
         let admin_tls = certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
         let admin_access = access(config)?;
         let members = upstreams(config, &metrics)?;
-        let routes = routes(config, &members)?;
+        let routes = routes(config, &members, &balance(config, &metrics))?;
         let embedded = engine(config, &metrics)?;
         let wanted = match &embedded {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
@@ -83,7 +88,9 @@ impl Built {
                     format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()),
                 )
             })?;
-        let accounts = Accounts::new(&metrics, config.limits.in_flight, &names);
+        let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
+        let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
+        let told = config.upstream.iter().any(|upstream| !upstream.abort.is_empty());
         about(&metrics, config);
         let tag_key = tag_key()?;
         let parts = Parts {
@@ -93,6 +100,9 @@ impl Built {
             accounts: accounts.clone(),
             tag_key: tag_key.clone(),
             body_copy: config.limits.body_copy.0,
+            upgrades: config.listen.upgrades.clone(),
+            idle: config.limits.idle,
+            aborts: told.then_some(aborts),
         };
         Ok(Self {
             metrics,
@@ -108,6 +118,7 @@ impl Built {
             accounts,
             parts,
             members,
+            telling,
             tag_key,
         })
     }
@@ -149,8 +160,13 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
-fn routes(config: &Config, members: &[Arc<Member>]) -> Result<Routes, Fault> {
-    Routes::new(&config.route, members).map_err(|error| Fault::new(code::CONFIG, error))
+fn balance(config: &Config, metrics: &Metrics) -> Arc<Balance> {
+    let table = Table::new(config.balance.affinity_entries, metrics);
+    Arc::new(Balance { config: config.balance.clone(), table })
+}
+
+fn routes(config: &Config, members: &[Arc<Member>], balance: &Arc<Balance>) -> Result<Routes, Fault> {
+    Routes::new(&config.route, members, balance).map_err(|error| Fault::new(code::CONFIG, error))
 }
 
 fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fault> {
@@ -172,7 +188,7 @@ fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fau
             Mistake::File(_) => code::UNREADABLE,
         };
         match Http::new(upstream, timers, health) {
-            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), upstream.weight, config.breaker, &families))),
+            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), upstream, config.breaker, &families))),
             Err(error) => {
                 let message = format!("[[upstream]] name = {:?}: {error}", upstream.name);
                 Err(Fault::new(code_of(&error), message))

@@ -41,6 +41,8 @@ struct State {
 #[derive(Debug)]
 pub struct Replay {
     source: Source,
+    /// The first frame, if somebody has looked at it before it goes on its way.
+    ahead: Option<Option<Result<Frame<Bytes>, BoxError>>>,
     copy: Copied,
 }
 
@@ -62,6 +64,11 @@ impl Copied {
     /// Bytes that went by, copied or not.
     pub fn length(&self) -> u64 {
         self.lock().length
+    }
+
+    /// Looks at the copy, however much it is.
+    pub fn look<T>(&self, at: impl FnOnce(&[u8]) -> T) -> T {
+        at(self.lock().kept.as_ref().map_or(&[], Kept::bytes))
     }
 
     /// The copy once more, however much it is.
@@ -101,17 +108,28 @@ impl Replay {
     /// Wraps a live body; `lease` bounds the copy, `None` wants none.
     pub fn live(body: Incoming, lease: Option<Lease>) -> Self {
         let extent = if body.is_end_stream() { Extent::Whole } else { Extent::Open };
-        Self { source: Source::Live(body), copy: Copied::new(extent, lease) }
+        Self { source: Source::Live(body), ahead: None, copy: Copied::new(extent, lease) }
     }
 
     /// A body that is already all here; nobody needs a copy.
     pub fn held(bytes: Bytes) -> Self {
-        Self { source: Source::Held(Some(bytes)), copy: Copied::new(Extent::Truncated, None) }
+        Self { source: Source::Held(Some(bytes)), ahead: None, copy: Copied::new(Extent::Truncated, None) }
     }
 
     /// A body that is sent a second time, with the copy that was taken the first time.
     pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
-        Self { source: Source::Held(Some(bytes)), copy }
+        Self { source: Source::Held(Some(bytes)), ahead: None, copy }
+    }
+
+    /// The first bytes of the body, once they are here; empty if there are none. They go on their way later.
+    pub async fn begin(&mut self) -> &[u8] {
+        if self.ahead.is_none() && !self.is_end_stream() {
+            self.ahead = Some(std::future::poll_fn(|cx| self.poll_source(cx)).await);
+        }
+        match &self.ahead {
+            Some(Some(Ok(frame))) => frame.data_ref().map_or(&[], |data| &data[..]),
+            _ => &[],
+        }
     }
 
     pub fn copy(&self) -> Copied {
@@ -125,15 +143,9 @@ impl Copied {
     }
 }
 
-impl Body for Replay {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
+impl Replay {
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self;
         let body = match &mut this.source {
             Source::Held(bytes) => {
                 return Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b))));
@@ -163,7 +175,33 @@ impl Body for Replay {
         }
     }
 
+    /// Bytes that were looked at and have not gone on their way.
+    fn ahead_len(&self) -> u64 {
+        match &self.ahead {
+            Some(Some(Ok(frame))) => frame.data_ref().map_or(0, |data| data.len() as u64),
+            _ => 0,
+        }
+    }
+}
+
+impl Body for Replay {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.ahead.take() {
+            Some(frame) => Poll::Ready(frame),
+            None => self.poll_source(cx),
+        }
+    }
+
     fn is_end_stream(&self) -> bool {
+        if self.ahead.is_some() {
+            return false;
+        }
         match &self.source {
             Source::Live(body) => body.is_end_stream(),
             Source::Held(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
@@ -171,10 +209,17 @@ impl Body for Replay {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.source {
+        let rest = match &self.source {
             Source::Live(body) => body.size_hint(),
             Source::Held(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+        };
+        let ahead = self.ahead_len();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + ahead);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + ahead);
         }
+        hint
     }
 }
 

@@ -3,9 +3,20 @@
 use super::projection::{Key, Node};
 use crate::journal::Exchange;
 
-/// The headers that may name a session, most telling first.
-const SESSION_HEADERS: [&str; 5] =
-    ["x-claude-code-session-id", "x-opencode-session", "x-session-id", "session-id", "x-session-affinity"];
+/// The headers that may name a session, most telling first. `x-correlation-id` is not among them: most who send it make a
+/// new one for each request.
+pub const SESSION_HEADERS: [&str; 10] = [
+    "x-claude-code-session-id",
+    "x-opencode-session",
+    "x-session-id",
+    "session-id",
+    "session_id",
+    "x-session-affinity",
+    "x-dynamo-session-id",
+    "x-litellm-session-id",
+    "helicone-session-id",
+    "x-openwebui-chat-id",
+];
 
 /// The most bytes of an id that count.
 const MAX_LEN: usize = 200;

@@ -1,25 +1,24 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
 use hyper::{HeaderMap, Method, Version};
 
+use super::answer::{Held, answer};
 use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
 use super::respond::{Form, Refusal, refuse};
-use super::route::may_fall_back;
+use super::settle::{Permit, abort_id};
+use super::upgrade::{self, Wish};
 use super::{Parts, Response};
 use crate::body::replay::Replay;
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
-use crate::recorder::tap::{self, Cause as _, Exchange, Tap, Wanted};
-use crate::upstream::balance::{Group, Member, Ticket};
+use crate::recorder::tap::{self, Exchange, Tap, Wanted};
+use crate::units::Span;
 use crate::upstream::breaker::Outcome;
-use crate::upstream::embedded::{self, Embedded};
-use crate::upstream::{self, Failed, Failure, Upstream as _};
+use crate::upstream::{self, Body, embedded};
 use crate::{clock, ids, redact};
 
 /// Forwards `request`, or answers it from here when nothing else can.
@@ -34,7 +33,11 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
+    let wish = Wish::of(&mut head, &parts.upgrades);
     headers::end_hop(&mut head.headers);
+    if let Some(wish) = &wish {
+        wish.ask(&mut head.headers);
+    }
     if head.version == Version::HTTP_2 {
         join_cookies(&mut head.headers);
     }
@@ -44,16 +47,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     if shed && wanted == Wanted::Full {
         wanted = Wanted::Meta;
     }
-    let accounts = parts.accounts.clone();
     let held = Held::default();
-    let place = held.clone();
-    let settle = move |ended: &tap::Ended<'_>| {
-        place.settle(Outcome::of(ended.end, ended.status));
-        accounts.settle(origin, ended);
-        drop(permit);
-    };
+    let settle = settle(parts, &head.headers, held.clone(), origin, permit);
     let recorder = parts.recorder.clone();
-    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.body_copy, Box::new(settle));
+    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.body_copy, settle);
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.body_copy));
     let body = Replay::live(body, lease);
     exchange.request_body(body.copy());
@@ -79,9 +76,52 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     if let Some(end) = end {
         exchange.finish(end);
     }
-    let response = response.map(|body| Tap::new(body, exchange, bodiless));
+    let response = deliver(response, exchange, wish, parts.idle, bodiless);
     parts.accounts.overhead(origin, before + clock::now().duration_since(answered));
     response
+}
+
+/// The one callback that runs when an exchange ends, however it does.
+fn settle(
+    parts: &Parts,
+    headers: &HeaderMap,
+    held: Held,
+    origin: Origin,
+    permit: Option<Permit>,
+) -> tap::OnEnd {
+    let accounts = parts.accounts.clone();
+    let aborts = parts.aborts.clone().map(|aborts| (aborts, headers.get(&REQUEST_ID).cloned()));
+    Box::new(move |ended| {
+        let member = held.settle(Outcome::of(ended.end, ended.status));
+        accounts.settle(origin, ended);
+        drop(permit);
+        if let (Some((aborts, request_id)), Some(member)) = (aborts, member)
+            && member.abort().is_some()
+            && let Some(id) = abort_id(ended, request_id.as_ref())
+        {
+            aborts.tell(member, id);
+        }
+    })
+}
+
+/// Hands the answer on: its body in a tap, or the connection itself where both sides agreed to another protocol.
+fn deliver(
+    response: upstream::Response,
+    mut exchange: Exchange,
+    wish: Option<Wish>,
+    idle: Span,
+    bodiless: bool,
+) -> Response {
+    let (mut head, body) = response.into_parts();
+    match (body, wish) {
+        (Body::Switched(far), Some(wish)) => {
+            upgrade::agree(&mut head.headers, &wish);
+            exchange.switched();
+            wish.grant(*far, exchange, idle);
+            hyper::Response::from_parts(head, Tap::bare(Body::whole("")))
+        }
+        (body, _) => hyper::Response::from_parts(head, Tap::new(body, exchange, bodiless)),
+    }
 }
 
 /// Who sent this. A tag that does not verify makes nobody a canary.
@@ -146,112 +186,6 @@ fn join_cookies(headers: &mut HeaderMap) {
         && let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..]))
     {
         headers.insert(COOKIE, joined);
-    }
-}
-
-/// Calls an upstream. If it is down and the request is eligible, the engine answers instead, visibly; if nobody answers,
-/// we do, and say how the exchange ended.
-async fn answer(
-    parts: &Parts,
-    exchange: &mut Exchange,
-    held: &Held,
-    request: upstream::Request,
-) -> (upstream::Response, Option<End>) {
-    let form = Form::of(request.uri().path());
-    let Some(group) = parts.routes.choose(request.uri().path()) else {
-        return match parts.embedded.as_ref().filter(|_| parts.routes.is_empty()) {
-            Some(engine) => alone(engine, exchange, request).await,
-            None => (refuse(&Refusal::NoRoute, form), Some(End::ProxyRefused)),
-        };
-    };
-    let eligible = may_fall_back(request.method(), request.uri().path());
-    let Failed { cause, unsent } = match try_group(group, exchange, held, request).await {
-        Ok(response) => return (response, None),
-        Err(failed) => failed,
-    };
-    if let (Some(engine), Some(request), Failure::Refused(_) | Failure::LeftAlone, true) =
-        (&parts.embedded, unsent, &cause, eligible)
-        && let Some(response) = engine.stand_in(*request).await
-    {
-        let reason = if matches!(cause, Failure::LeftAlone) { "left_alone" } else { "refused" };
-        parts.accounts.fell_back(exchange.origin(), reason);
-        exchange.served_by(embedded::NAME);
-        return (response, None);
-    }
-    let name = if exchange.who_served().is_empty() { group.name() } else { exchange.who_served() };
-    (refuse(&Refusal::Upstream { name, cause: &cause }, form), Some(cause.end()))
-}
-
-/// Without any upstream the engine is the upstream.
-async fn alone(
-    engine: &Embedded,
-    exchange: &mut Exchange,
-    request: upstream::Request,
-) -> (upstream::Response, Option<End>) {
-    let form = Form::of(request.uri().path());
-    exchange.sent_to(embedded::NAME);
-    exchange.served_by(embedded::NAME);
-    match engine.call(request).await {
-        Ok(response) => (response, None),
-        Err(Failed { cause, .. }) => {
-            (refuse(&Refusal::Upstream { name: embedded::NAME, cause: &cause }, form), Some(cause.end()))
-        }
-    }
-}
-
-/// Sends the request to a member of the group. One that cannot be reached has seen nothing of it: then another is tried,
-/// once.
-async fn try_group(
-    group: &Group,
-    exchange: &mut Exchange,
-    held: &Held,
-    mut request: upstream::Request,
-) -> Result<upstream::Response, Failed> {
-    let mut tried: Option<Arc<Member>> = None;
-    loop {
-        let Some(ticket) = group.choose(draw(), tried.as_deref(), clock::now()) else {
-            return Err(Failed { cause: Failure::LeftAlone, unsent: Some(Box::new(request)) });
-        };
-        let member = ticket.member().clone();
-        exchange.sent_to(member.upstream().name());
-        held.put(ticket);
-        match member.upstream().call(request).await {
-            Ok(response) => return Ok(response),
-            Err(Failed { cause: Failure::Refused(_), unsent: Some(unsent) })
-                if tried.is_none() && group.has_another(&member) =>
-            {
-                held.settle(Outcome::Bad);
-                (tried, request) = (Some(member), *unsent);
-            }
-            Err(failed) => {
-                // Now, and not at the end: if the engine stands in, the end will be its own.
-                held.settle(Outcome::of(failed.cause.end(), 0));
-                return Err(failed);
-            }
-        }
-    }
-}
-
-/// Sixty-four bits nobody can foresee.
-fn draw() -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&ids::entropy()[..8]);
-    u64::from_le_bytes(bytes)
-}
-
-/// The place with an upstream that an exchange holds until its end, when the breaker hears how it went.
-#[derive(Clone, Default)]
-struct Held(Arc<Mutex<Option<Ticket>>>);
-
-impl Held {
-    fn put(&self, ticket: Ticket) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
-    }
-
-    fn settle(&self, outcome: Outcome) {
-        if let Some(ticket) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            ticket.ended(outcome);
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::Method;
 use serde::{Deserialize, Serialize};
 
-use crate::upstream::balance::{Group, Member};
+use crate::upstream::balance::{Balance, Group, Member};
 
 /// `[[route]]`: paths that begin with `path_prefix` go to these upstreams. The longest prefix wins.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -28,7 +28,7 @@ pub fn may_fall_back(method: &Method, path: &str) -> bool {
 
 impl Routes {
     /// Builds the table; without `[[route]]` every path goes to all upstreams. Errors name the key to mend.
-    pub fn new(routes: &[Config], members: &[Arc<Member>]) -> Result<Self, String> {
+    pub fn new(routes: &[Config], members: &[Arc<Member>], balance: &Arc<Balance>) -> Result<Self, String> {
         let mut table = Vec::new();
         for route in routes {
             let named = |name: &String| {
@@ -45,11 +45,11 @@ impl Routes {
                     false => Ok(group),
                 })
                 .map_err(|error| format!("[[route]] path_prefix = {:?}: {error}", route.path_prefix))?;
-            table.push((route.path_prefix.clone(), Group::new(group)));
+            table.push((route.path_prefix.clone(), Group::new(group, balance.clone())));
         }
         if routes.is_empty() && !members.is_empty() {
             // The empty prefix covers `OPTIONS *` too, whose target is no path.
-            table.push((String::new(), Group::new(members.to_vec())));
+            table.push((String::new(), Group::new(members.to_vec(), balance.clone())));
         }
         table.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Ok(Self { table })

@@ -1,15 +1,19 @@
 //! Accounts that are settled when an exchange ends: permits, counters and durations.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
+use hyper::header::HeaderValue;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::journal::record::{End, Exchange, Origin, Phase};
 use crate::metrics::{FIRST_TOKEN_BUCKETS, Metrics, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
+use crate::openai::field;
 use crate::recorder::tap::Ended;
+use crate::upstream::affinity::keys;
 
 /// Seconds from the request to the client's cancel.
 const CANCEL_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
@@ -33,6 +37,10 @@ struct Books {
     forged: IntCounter,
     fallback: IntCounterVec,
     bytes: IntCounterVec,
+    workers: IntCounterVec,
+    /// The workers that have a label of their own, by upstream.
+    named: DashMap<String, HashSet<String>>,
+    most_workers: usize,
 }
 
 /// A permit to be in flight; given back when dropped.
@@ -44,9 +52,9 @@ pub struct Permit {
 }
 
 impl Accounts {
-    /// `upstreams` are the names whose series begin at 0.
-    pub fn new(metrics: &Metrics, in_flight: usize, upstreams: &[&str]) -> Self {
-        let books = Books::register(metrics, in_flight);
+    /// `upstreams` are the names whose series begin at 0; of each, `most_workers` get a label of their own.
+    pub fn new(metrics: &Metrics, in_flight: usize, most_workers: usize, upstreams: &[&str]) -> Self {
+        let books = Books::register(metrics, in_flight, most_workers);
         books.start_at_zero(upstreams);
         Self(Arc::new(books))
     }
@@ -85,6 +93,9 @@ impl Accounts {
         if ended.end == End::ClientCancelled {
             self.0.cancel.with_label_values(&[phase(ended.phase)]).observe(ended.elapsed);
         }
+        if !ended.worker.is_empty() {
+            self.0.worker(upstream, ended);
+        }
         self.0.bytes.with_label_values(&["up"]).inc_by(ended.bytes_up);
         self.0.bytes.with_label_values(&["down"]).inc_by(ended.bytes_down);
     }
@@ -106,8 +117,31 @@ impl Accounts {
     }
 }
 
+/// The id by which an upstream knows a request whose client has left: the one in its body, the one its answer bears, or the
+/// header's. `None` if there is nothing to abort.
+pub fn abort_id(ended: &Ended<'_>, request_id: Option<&HeaderValue>) -> Option<String> {
+    if ended.end != End::ClientCancelled || ended.phase == Phase::RequestBody {
+        return None;
+    }
+    let text = |id: &[u8]| String::from_utf8(id.to_owned()).ok();
+    let asked = ended.request.and_then(|body| body.look(|body| field::text(body, "rid").and_then(text)));
+    asked
+        .or_else(|| keys::answer_id(ended.answer).and_then(text))
+        .or_else(|| request_id.and_then(|id| text(id.as_bytes())))
+}
+
 impl Books {
-    fn register(metrics: &Metrics, in_flight: usize) -> Self {
+    /// Counts for the worker that answered. Names come from outside: past the bound they are `other`.
+    fn worker(&self, upstream: &str, ended: &Ended<'_>) {
+        let mut named = self.named.entry(upstream.to_owned()).or_default();
+        let known = named.contains(ended.worker)
+            || named.len() < self.most_workers && named.insert(ended.worker.to_owned());
+        drop(named);
+        let worker = if known { ended.worker } else { "other" };
+        self.workers.with_label_values(&[upstream, worker, ended.end.name()]).inc();
+    }
+
+    fn register(metrics: &Metrics, in_flight: usize, most_workers: usize) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(in_flight)),
             live: DashMap::new(),
@@ -153,6 +187,13 @@ impl Books {
                 &["reason"],
             ),
             bytes: metrics.counters("serin_proxy_bytes_total", "Body bytes forwarded.", &["direction"]),
+            workers: metrics.counters(
+                "serin_worker_requests_total",
+                "Clients' requests by the worker that the answer named in one of [balance] worker_headers.",
+                &["upstream", "worker", "outcome"],
+            ),
+            named: DashMap::new(),
+            most_workers,
         }
     }
 

@@ -27,6 +27,11 @@ pub struct Ended<'a> {
     pub phase: Phase,
     pub status: u16,
     pub upstream: &'a str,
+    /// The worker behind the upstream, as the answer named it; empty if it did not.
+    pub worker: &'a str,
+    /// The body of the request and of the answer, as far as they were copied.
+    pub request: Option<&'a Copied>,
+    pub answer: &'a [u8],
     /// Seconds since the request arrived.
     pub elapsed: f64,
     /// Seconds until the first byte of the response body.
@@ -35,7 +40,9 @@ pub struct Ended<'a> {
     pub bytes_down: u64,
 }
 
-type OnEnd = Box<dyn FnOnce(&Ended<'_>) + Send>;
+/// Called once, when an exchange ends.
+pub type OnEnd = Box<dyn FnOnce(&Ended<'_>) + Send>;
+type OnBegin = Box<dyn FnOnce(&[u8]) + Send>;
 
 /// How much of an exchange is to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +60,19 @@ pub struct Exchange {
     /// The upstream that was chosen, and who answered in its place.
     upstream: String,
     stand_in: &'static str,
+    worker: String,
     started: Instant,
     previous: Instant,
     first_byte: Option<f64>,
     request: Option<Copied>,
     response: Kept,
     length: u64,
+    /// Bytes that went up after the request, in another protocol.
+    carried_up: u64,
     /// How far it had come when it was given up, where that was before its end.
     given_up: Option<Phase>,
     ended: bool,
+    on_begin: Option<OnBegin>,
     on_end: Option<OnEnd>,
 }
 
@@ -83,14 +94,17 @@ impl Exchange {
             record,
             upstream: String::new(),
             stand_in: "",
+            worker: String::new(),
             started,
             previous: started,
             first_byte: None,
             request: None,
             response,
             length: 0,
+            carried_up: 0,
             given_up: None,
             ended: false,
+            on_begin: None,
             on_end: Some(on_end),
         }
     }
@@ -128,6 +142,39 @@ impl Exchange {
         self.given_up = Some(self.phase());
     }
 
+    /// A fact about who answers, for the record.
+    pub fn label(&mut self, name: &str, value: &[u8]) {
+        if !matches!(self.wanted, Wanted::Off(_)) {
+            self.record.labels.push(Header { name: name.to_owned(), value: Bytes::copy_from_slice(value) });
+        }
+    }
+
+    /// The worker behind the upstream that answers.
+    pub fn worked_by(&mut self, worker: String) {
+        self.worker = worker;
+    }
+
+    /// Called with the first bytes of the answer's body.
+    pub fn when_it_begins(&mut self, look: OnBegin) {
+        self.on_begin = Some(look);
+    }
+
+    /// From here on the connection carries another protocol, whose bytes are counted and not kept.
+    pub fn switched(&mut self) {
+        if self.wanted == Wanted::Full {
+            self.wanted = Wanted::Meta;
+        }
+    }
+
+    /// Bytes of that protocol that have passed.
+    pub fn carried(&mut self, up: u64, down: u64) {
+        if down > 0 && self.first_byte.is_none() {
+            self.first_byte = Some(self.started.elapsed().as_secs_f64());
+        }
+        self.carried_up += up;
+        self.length += down;
+    }
+
     /// The head of the answer is here.
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.record.status = status.as_u16().into();
@@ -140,6 +187,9 @@ impl Exchange {
     fn frame(&mut self, data: &Bytes, edges: &[u32], to_come: u64) {
         if self.first_byte.is_none() {
             self.first_byte = Some(self.started.elapsed().as_secs_f64());
+        }
+        if let Some(look) = self.on_begin.take() {
+            look(data);
         }
         self.length += data.len() as u64;
         if self.wanted != Wanted::Full || !self.response.push(data, to_come) {
@@ -194,9 +244,12 @@ impl Exchange {
                 phase,
                 status: self.record.status as u16,
                 upstream: if self.stand_in.is_empty() { &self.upstream } else { self.stand_in },
+                worker: &self.worker,
+                request: self.request.as_ref(),
+                answer: self.response.bytes(),
                 elapsed: elapsed.as_secs_f64(),
                 first_byte: self.first_byte,
-                bytes_up: self.request.as_ref().map_or(0, Copied::length),
+                bytes_up: self.request.as_ref().map_or(0, Copied::length) + self.carried_up,
                 bytes_down: self.length,
             });
         }
@@ -225,7 +278,7 @@ impl Exchange {
         let mut leases = vec![lease];
         if let Some(copy) = self.request.take() {
             let extent = copy.extent();
-            exchange.request_body_len = copy.length();
+            exchange.request_body_len = copy.length() + self.carried_up;
             exchange.set_request_capture(capture(full, extent != Extent::Whole));
             let (body, lease) = copy.take();
             exchange.request_body = body;
@@ -270,7 +323,8 @@ impl Drop for Exchange {
 /// A response body on its way down.
 pub struct Tap<B> {
     inner: B,
-    exchange: Exchange,
+    /// None where the exchange goes on elsewhere.
+    exchange: Option<Exchange>,
 }
 
 impl<B> Tap<B> {
@@ -283,7 +337,12 @@ impl<B> Tap<B> {
         if bodiless || inner.is_end_stream() {
             exchange.finish(End::Complete);
         }
-        Self { inner, exchange }
+        Self { inner, exchange: Some(exchange) }
+    }
+
+    /// A body that ends no exchange.
+    pub fn bare(inner: B) -> Self {
+        Self { inner, exchange: None }
     }
 }
 
@@ -306,6 +365,9 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let Self { inner, exchange } = &mut *self;
         let polled = std::task::ready!(Pin::new(&mut *inner).poll_frame(cx));
+        let Some(exchange) = exchange else {
+            return Poll::Ready(polled.map(|frame| frame.map_err(Into::into)));
+        };
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {

@@ -1,4 +1,4 @@
-//! Active health checks: a request to a path of the upstream's own, now and then, so that one that is ill is known before a
+//! Active health checks: a request to a path of the upstream's own, or a connection, now and then, so that one that is ill is known before a
 //! client meets it and one that is well again is used again.
 
 use std::sync::Arc;
@@ -10,13 +10,17 @@ use tokio::sync::watch;
 
 use super::Config;
 use super::balance::Member;
+use super::connect::Endpoint;
 use crate::body::replay::Replay;
 use crate::units::Span;
 
 /// Failures in a row after which an upstream is held to be ill. One success makes it well.
 const PATIENCE: u32 = 2;
 
-/// Checks one member until told to stop. `config.health` is the path that is asked for.
+/// `health` of an upstream that is only to be connected to.
+const TCP: &str = "tcp";
+
+/// Checks one member until told to stop. `config.health` says how.
 pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: watch::Receiver<bool>) {
     let mut failures = 0;
     loop {
@@ -25,11 +29,25 @@ pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: wa
             _ = stop.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(every.0) => {}
         }
-        match tokio::time::timeout(every.0, is_well(&member, &config.health)).await {
+        let well = async {
+            match config.health.as_str() {
+                TCP => can_be_reached(&config, every).await,
+                path => is_well(&member, path).await,
+            }
+        };
+        match tokio::time::timeout(every.0, well).await {
             Ok(true) => failures = 0,
             Ok(false) | Err(_) => failures += 1,
         }
         member.set_well(failures < PATIENCE);
+    }
+}
+
+/// TCP, and TLS where the URL says so.
+async fn can_be_reached(config: &Config, limit: Span) -> bool {
+    match Endpoint::parse(&config.url, config.http, config.ca_file.as_deref()) {
+        Ok(endpoint) => endpoint.open(limit.0).await.is_ok(),
+        Err(_) => false,
     }
 }
 

@@ -14,7 +14,7 @@ const OPENAI: &str = "openai==3.57.0";
 const ANTHROPIC: &str = "anthropic==2.15.0";
 
 /// A virtual environment with the package in it, made once below `target/` from the package index.
-fn python(package: &str) -> PathBuf {
+pub fn python(package: &str) -> PathBuf {
     // One at a time: tests run beside each other.
     static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock();

@@ -1,6 +1,6 @@
 //! What the promises are tested with: Serin in this process or as a program, a scripted upstream, and a raw client.
 
-pub mod h2;
+pub mod http2_upstream;
 pub mod program;
 pub mod upstream;
 pub mod wire;

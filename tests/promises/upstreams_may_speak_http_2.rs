@@ -9,7 +9,7 @@ use h2::Reason;
 use hyper::HeaderMap;
 use hyper::http::Response;
 
-use crate::support::h2::{H2Upstream, read, whole};
+use crate::support::http2_upstream::{H2Upstream, read, whole};
 use crate::support::wire::{self, post};
 use crate::support::{Serin, eventually};
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use hyper::http::{Request, Response};
+use tokio::task::JoinSet;
 
 pub type Done = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -22,7 +23,10 @@ impl H2Upstream {
     /// `script` answers one request; the number says how many came before it on its connection. Returning a reason ends
     /// the connection with it.
     pub fn start(
-        script: impl Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> (Done, Option<Reason>) + Send + Sync + 'static,
+        script: impl Fn(usize, Request<RecvStream>, SendResponse<Bytes>) -> (Done, Option<Reason>)
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -33,16 +37,18 @@ impl H2Upstream {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async move {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                let mut connections = JoinSet::new();
                 while let Ok((stream, _)) = listener.accept().await {
                     count.fetch_add(1, SeqCst);
                     let script = script.clone();
-                    tokio::spawn(async move {
+                    connections.spawn(async move {
                         let Ok(mut connection) = h2::server::handshake(stream).await else { return };
                         let mut before = 0;
+                        let mut exchanges = JoinSet::new();
                         while let Some(Ok((request, respond))) = connection.accept().await {
                             let (done, goodbye) = script(before, request, respond);
                             before += 1;
-                            tokio::spawn(done);
+                            exchanges.spawn(done);
                             match goodbye {
                                 Some(Reason::NO_ERROR) => connection.graceful_shutdown(),
                                 Some(reason) => connection.abrupt_shutdown(reason),
