@@ -1,8 +1,8 @@
 //! The admin side: metrics, health, a small API and a page, on a listener and a thread of its own.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -22,6 +22,8 @@ use crate::upstream::embedded::{Chat, Embedded};
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const JSON: &str = "application/json";
+/// As Prometheus itself names it.
+const RELOAD: &str = "/-/reload";
 const HTML: &str = "text/html; charset=utf-8";
 
 /// The service behind the admin listener. Cheap to clone.
@@ -35,9 +37,14 @@ pub struct Parts {
     pub embedded: Option<Embedded>,
     /// Set when the process begins to drain: no new traffic should be sent here.
     pub draining: Arc<AtomicBool>,
-    pub config_hash: String,
     pub access: Access,
+    /// The hash of the configuration in force.
+    pub config_hash: Box<dyn Fn() -> String + Send + Sync>,
+    pub reload: Reload,
 }
+
+/// Reads the configuration again: yields the keys that changed, or the status and the reason of a refusal.
+pub type Reload = Box<dyn Fn() -> Result<Vec<String>, (StatusCode, String)> + Send + Sync>;
 
 /// Who may read the admin side.
 #[derive(Clone, Default)]
@@ -82,8 +89,13 @@ impl Admin {
         if !matches!(path, "/healthz" | "/readyz") && !self.0.access.admits(headers) {
             return (StatusCode::UNAUTHORIZED, JSON, error("a token is needed: Authorization: Bearer TOKEN"));
         }
-        if method != Method::GET && method != Method::HEAD {
-            return (StatusCode::METHOD_NOT_ALLOWED, JSON, error("only GET is answered here"));
+        match (path, method) {
+            (RELOAD, &Method::POST) => return self.reload(),
+            (RELOAD, _) => {
+                return (StatusCode::METHOD_NOT_ALLOWED, JSON, error("POST reads the configuration again"));
+            }
+            (_, &Method::GET | &Method::HEAD) => {}
+            _ => return (StatusCode::METHOD_NOT_ALLOWED, JSON, error("only GET is answered here")),
         }
         match path {
             "/" => (StatusCode::OK, HTML, PAGE.into()),
@@ -95,6 +107,16 @@ impl Admin {
             "/readyz" => self.ready(self.0.access.admits(headers)),
             "/api/v1/live" => (StatusCode::OK, JSON, self.live()),
             _ => (StatusCode::NOT_FOUND, JSON, error("no such page; / lists what is here")),
+        }
+    }
+
+    fn reload(&self) -> (StatusCode, &'static str, Vec<u8>) {
+        match (self.0.reload)() {
+            Ok(changed) => {
+                let body = json!({"config": (self.0.config_hash)(), "changed": changed});
+                (StatusCode::OK, JSON, body.to_string().into())
+            }
+            Err((status, message)) => (status, JSON, error(&message)),
         }
     }
 
@@ -110,7 +132,7 @@ impl Admin {
         });
         let body = match admitted {
             true => {
-                json!({"ready": !draining, "draining": draining, "chat_model": chat, "config": self.0.config_hash})
+                json!({"ready": !draining, "draining": draining, "chat_model": chat, "config": (self.0.config_hash)()})
             }
             false => json!({"ready": !draining, "draining": draining}),
         };
@@ -136,26 +158,37 @@ fn error(message: &str) -> Vec<u8> {
 impl tower::Service<Request<Incoming>> for Admin {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Ready<Result<Response<Body>, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let (status, content_type, body) =
-            self.answer(request.method(), request.uri().path(), request.headers());
-        let never: fn(Infallible) -> BoxError = |never| match never {};
-        let mut response = Response::new(Full::new(Bytes::from(body)).map_err(never));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        headers.insert(
-            CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
-        );
-        ready(Ok(response))
+        let admin = self.clone();
+        Box::pin(async move {
+            let (head, _) = request.into_parts();
+            let answer = move || admin.answer(&head.method, head.uri.path(), &head.headers);
+            // A reload reads files, of which one may lie on a disk that does not answer; metrics go on meanwhile.
+            let answered = tokio::task::spawn_blocking(answer).await;
+            Ok(respond(answered.unwrap_or_else(|_| {
+                (StatusCode::INTERNAL_SERVER_ERROR, JSON, error("this could not be answered; see the log"))
+            })))
+        })
     }
+}
+
+fn respond((status, content_type, body): (StatusCode, &'static str, Vec<u8>)) -> Response<Body> {
+    let never: fn(Infallible) -> BoxError = |never| match never {};
+    let mut response = Response::new(Full::new(Bytes::from(body)).map_err(never));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
+    );
+    response
 }
 
 const PAGE: &str = include_str!("admin/index.html");

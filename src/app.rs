@@ -2,34 +2,32 @@
 
 mod build;
 pub mod chat_model;
+mod fleet;
 mod path;
+mod reload;
+mod side;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::pin::Pin;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
 use crate::admin::{self, Admin};
 use crate::canary;
 use crate::config::{ClientEof, Config};
-use crate::fidelity::{dye, tag};
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::recorder::writer::Writer;
-use crate::server::{self, Server};
-use crate::upstream::abort::Telling;
-use crate::upstream::balance::Member;
-use crate::upstream::checkup;
+use crate::server;
 use build::Built;
 pub use build::check;
 use chat_model::Fetching;
 use path::Path;
+use reload::{InForce, Reloader, SetLevel};
+use side::{Canaries, Orders, Side};
 
 /// Why the app cannot start or run, with the exit code of the command line's contract.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +54,14 @@ impl Fault {
     }
 }
 
+/// What the app is given besides its configuration.
+#[derive(Default)]
+pub struct Setup {
+    /// Where the configuration came from, to be read again at a reload.
+    pub file: Option<PathBuf>,
+    pub set_level: Option<SetLevel>,
+}
+
 /// A running Serin.
 pub struct App {
     pub traffic: SocketAddr,
@@ -67,13 +73,19 @@ pub struct App {
     path: Path,
     side: JoinHandle<()>,
     fetching: Option<Fetching>,
+    reloader: Arc<Reloader>,
     writer: Writer,
 }
 
 impl App {
+    /// Starts with what the configuration says and nothing besides.
+    pub fn start(config: Config) -> Result<Self, Fault> {
+        Self::start_with(config, Setup::default())
+    }
+
     /// Binds both listeners first, so that a port in use is known before anything else has happened; a model that must
     /// be fetched arrives later.
-    pub fn start(config: Config) -> Result<Self, Fault> {
+    pub fn start_with(config: Config, setup: Setup) -> Result<Self, Fault> {
         build::raise_file_limit();
         let built = Built::new(&config)?;
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
@@ -81,53 +93,79 @@ impl App {
         let admin = built.admin.local_addr().map_err(internal)?;
         let (stop, stopped) = watch::channel(false);
         let (stop_side, side_stopped) = watch::channel(false);
+        let (orders, ordered) = watch::channel(Arc::new(Orders::new(&config, &built.members)));
         let draining = Arc::new(AtomicBool::new(false));
 
-        let shared = path::Shared {
-            tls: built.tls,
-            limits: limits(&config),
-            proxy: Proxy::new(built.parts),
-            recorder: built.recorder,
-            stopped: stopped.clone(),
-        };
-        let path = Path::start(config.limits.threads, &built.traffic, &shared).map_err(internal)?;
+        let proxies: Vec<Proxy> =
+            (0..config.limits.threads).map(|_| Proxy::new(built.parts.clone())).collect();
+        drop(built.parts);
+        let (tls, limits) = (built.tls, limits(&config));
+        let shared = path::Shared { tls, limits, recorder: built.recorder, stopped: stopped.clone() };
+        let path = Path::start(&proxies, &built.traffic, &shared).map_err(internal)?;
         drop(shared);
-        let admin_service = Admin::new(admin::Parts {
-            metrics: built.metrics.clone(),
-            accounts: built.accounts,
+        let (embedded, fallback) = (built.embedded.clone(), config.fallback.clone());
+        let barred = !config.listen.cert_file.as_os_str().is_empty();
+        let canary_metrics = canary::Metrics::new(&built.metrics);
+        let reloader = Arc::new(Reloader {
+            file: setup.file,
+            set_level: setup.set_level,
+            proxies,
             embedded: built.embedded.clone(),
-            draining: draining.clone(),
-            config_hash: config.hash(),
-            access: built.admin_access,
+            orders,
+            aborts: built.aborts,
+            shown: built.shown,
+            in_force: Mutex::new(InForce { config, fleet: built.fleet }),
         });
         let side = Side {
-            admin: built.admin,
-            admin_tls: built.admin_tls,
-            admin_service,
-            limits: limits(&config),
-            checkups: checkups(&config, built.members, built.telling, &stopped),
-            canary: canary_run(&config, traffic, built.tag_key, &built.metrics, stopped),
+            listener: built.admin,
+            tls: built.admin_tls,
+            admin: Admin::new(admin::Parts {
+                metrics: built.metrics.clone(),
+                accounts: built.accounts,
+                embedded: built.embedded,
+                draining: draining.clone(),
+                access: built.admin_access,
+                config_hash: {
+                    let reloader = reloader.clone();
+                    Box::new(move || reloader.hash())
+                },
+                reload: {
+                    let reloader = reloader.clone();
+                    Box::new(move || reload(&reloader))
+                },
+            }),
+            limits,
+            canaries: Canaries { traffic, barred, tag_key: built.tag_key, metrics: canary_metrics },
+            orders: ordered,
+            telling: built.telling,
+            draining: stopped,
             stopped: side_stopped,
         };
         let side =
             std::thread::Builder::new().name("serin-side".into()).spawn(|| side.run()).map_err(internal)?;
         tracing::info!(%traffic, %admin, "listening");
-        let fetching = built
-            .embedded
-            .zip(built.wanted)
-            .map(|(embedded, source)| Fetching::start(embedded, &config.fallback, source));
+        let fetching = embedded.zip(built.wanted);
+        let fetching =
+            fetching.map(|(embedded, source)| Fetching::start(embedded, &fallback, source)).transpose()?;
+        let (metrics, writer) = (built.metrics, built.writer);
         Ok(Self {
             traffic,
             admin,
-            metrics: built.metrics,
+            metrics,
             stop,
             stop_side,
             draining,
             path,
             side,
-            fetching: fetching.transpose()?,
-            writer: built.writer,
+            fetching,
+            reloader,
+            writer,
         })
+    }
+
+    /// Reads the configuration again and puts it in force for whatever begins from now on; see [`Setup::file`].
+    pub fn reload(&self) -> Result<Vec<String>, Fault> {
+        self.reloader.reload()
     }
 
     /// Drains and stops. Everything that was offered to the recorder is durable when this returns.
@@ -140,50 +178,9 @@ impl App {
         self.path.join();
         let _ = self.stop_side.send(true);
         let _ = self.side.join();
+        // The recorder's thread ends when nobody can offer it anything.
+        drop(self.reloader);
         self.writer.join();
-    }
-}
-
-/// The side thread: admin and canaries, so that neither competes with traffic for its threads.
-struct Side<F> {
-    admin: TcpListener,
-    admin_tls: Option<TlsAcceptor>,
-    admin_service: Admin,
-    limits: server::Limits,
-    /// Health checks of upstreams.
-    checkups: Vec<Checkup>,
-    canary: Option<F>,
-    stopped: watch::Receiver<bool>,
-}
-
-impl<F: Future<Output = ()> + Send + 'static> Side<F> {
-    fn run(self) {
-        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
-            return tracing::error!("the admin side cannot start");
-        };
-        runtime.block_on(async {
-            let listener = match tokio::net::TcpListener::from_std(self.admin) {
-                Ok(listener) => listener,
-                Err(error) => return tracing::error!(%error, "the admin side cannot start"),
-            };
-            let brief =
-                server::Limits { drain: crate::units::Span::seconds(1), connections: 64, ..self.limits };
-            let permits = Arc::new(Semaphore::new(brief.connections));
-            let serve = Server::new(listener, self.admin_tls, brief, permits);
-            let serve = serve.run(self.admin_service, self.stopped, || ());
-            // A task of its own: whatever happens to a canary, admin goes on.
-            let mut canary = JoinSet::new();
-            self.canary.map(|run| canary.spawn(run));
-            let mut checkups: JoinSet<()> = self.checkups.into_iter().collect();
-            serve.await;
-            canary.abort_all();
-            checkups.abort_all();
-            while let Some(ended) = canary.join_next().await {
-                if ended.is_err_and(|error| error.is_panic()) {
-                    tracing::error!("the canaries died; please report what was logged before");
-                }
-            }
-        });
     }
 }
 
@@ -197,50 +194,7 @@ fn limits(config: &Config) -> server::Limits {
     }
 }
 
-type Checkup = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// What is done for upstreams beside the traffic: the checks of those that want them, and telling of clients that left.
-fn checkups(
-    config: &Config,
-    members: Vec<Arc<Member>>,
-    telling: Telling,
-    stopped: &watch::Receiver<bool>,
-) -> Vec<Checkup> {
-    let checked = config.upstream.iter().zip(members).filter(|(upstream, _)| !upstream.health.is_empty());
-    let keep = |(upstream, member): (&crate::upstream::Config, Arc<Member>)| {
-        let every = config.breaker.health_every;
-        Box::pin(checkup::keep(member, upstream.clone(), every, stopped.clone())) as Checkup
-    };
-    checked.map(keep).chain([Box::pin(telling.run()) as Checkup]).collect()
-}
-
-fn canary_run(
-    config: &Config,
-    traffic: SocketAddr,
-    tag_key: tag::Key,
-    metrics: &Metrics,
-    stopped: watch::Receiver<bool>,
-) -> Option<impl Future<Output = ()> + Send + 'static> {
-    let canary_metrics = canary::Metrics::new(metrics);
-    let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
-    if !config.canary.enabled {
-        return None;
-    }
-    if !config.listen.cert_file.as_os_str().is_empty() {
-        tracing::warn!(
-            "canaries cannot reach a TLS listener yet, none will run; [canary] enabled = false silences this"
-        );
-        return None;
-    }
-    Some(canary::run(config.canary.clone(), reachable(traffic), tag_key, canary_metrics, dye, stopped))
-}
-
-/// The address under which we reach our own listener: one that listens everywhere is reached over loopback.
-fn reachable(listener: SocketAddr) -> SocketAddr {
-    let ip = match listener.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, listener.port())
+/// A reload that was asked for over the admin side: what changed, or the status and the reason of a refusal.
+fn reload(reloader: &Reloader) -> Result<Vec<String>, (hyper::StatusCode, String)> {
+    reloader.reload().map_err(|fault| (reload::status(&fault), fault.message))
 }

@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Fault> {
     let read = || Config::read(&arguments.config).map_err(fault);
     match &arguments.command {
-        None | Some(Command::Serve) => serve::run(read()?),
+        None | Some(Command::Serve) => serve::run(read()?, arguments.config.clone()),
         Some(Command::CheckConfig) => {
             let config = read()?;
             crate::app::check(&config)?;

@@ -1,5 +1,7 @@
 //! `config.toml`: the subsystems' own sections put together, read strictly and checked as a whole.
 
+pub mod changes;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -350,6 +352,16 @@ impl Config {
             Some(route) => Err(format!("[[route]] path_prefix = {:?} must begin with /", route.path_prefix)),
             None => Ok(()),
         }
+    }
+
+    /// Whether the embedded engine could ever answer: with upstreams and nothing it may stand in for, never.
+    pub fn wants_engine(&self) -> bool {
+        self.upstream.is_empty() || !self.fallback.answers_for.is_empty()
+    }
+
+    /// Whether some upstream wants to be told of clients that left.
+    pub fn wants_abort(&self) -> bool {
+        self.upstream.iter().any(|upstream| !upstream.abort.is_empty())
     }
 
     /// The effective configuration as a file, for `check-config` and for the hash.

@@ -11,7 +11,7 @@ pub mod upgrade;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 
 use hyper::body::Incoming;
@@ -29,13 +29,17 @@ use settle::Accounts;
 /// What a proxied request is answered with.
 pub type Response = hyper::Response<Tap<Body>>;
 
-/// The service behind the public listener. Cheap to clone.
+/// The service behind the public listener. Cheap to clone; clones share what [`Proxy::replace`] changes.
+///
+/// Each thread of the path has one of its own, so that the lock below and the counts of references are never passed
+/// between processors.
 #[derive(Clone)]
-pub struct Proxy(Arc<Parts>);
+pub struct Proxy(Arc<RwLock<Arc<Parts>>>);
 
-/// Everything the path needs, built once by the app.
+/// Everything the path needs, built by the app: once at start, and again for every new configuration.
+#[derive(Clone)]
 pub struct Parts {
-    pub routes: Routes,
+    pub routes: Arc<Routes>,
     /// Answers when there is no upstream, or when it is down and the request is eligible.
     pub embedded: Option<Embedded>,
     pub recorder: Recorder,
@@ -53,7 +57,22 @@ pub struct Parts {
 
 impl Proxy {
     pub fn new(parts: Parts) -> Self {
-        Self(Arc::new(parts))
+        Self(Arc::new(RwLock::new(Arc::new(parts))))
+    }
+
+    /// What a request that begins now is served with, to its end.
+    fn current(&self) -> Arc<Parts> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Requests that begin from now on are served with these.
+    pub fn replace(&self, parts: Parts) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(parts);
+    }
+
+    /// A copy of what is in force.
+    pub fn parts(&self) -> Parts {
+        (*self.current()).clone()
     }
 }
 
@@ -68,7 +87,7 @@ impl tower::Service<hyper::Request<Incoming>> for Proxy {
     }
 
     fn call(&mut self, request: hyper::Request<Incoming>) -> Self::Future {
-        let parts = self.0.clone();
+        let parts = self.current();
         Box::pin(async move { Ok(forward::forward(&parts, request).await) })
     }
 }

@@ -7,26 +7,23 @@ use std::sync::Arc;
 use rustls::crypto::SecureRandom;
 use tokio_rustls::TlsAcceptor;
 
+use super::fleet::Fleet;
+use super::reload::Shown;
 use super::{Fault, chat_model, code};
 use crate::admin;
 use crate::config::Config;
 use crate::fidelity::tag;
 use crate::metrics::Metrics;
 use crate::proxy::Parts;
-use crate::proxy::route::Routes;
 use crate::proxy::settle::Accounts;
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server;
-use crate::upstream::abort::{self, Telling};
-use crate::upstream::affinity::Table;
-use crate::upstream::balance::{Balance, Families, Member};
-use crate::upstream::connect::Mistake;
+use crate::upstream::abort::{self, Aborts, Telling};
+use crate::upstream::balance::Member;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
-use crate::upstream::health::{self, Health};
-use crate::upstream::http::{Http, Timers};
 
 /// Bound and built, not yet running.
 pub struct Built {
@@ -43,9 +40,12 @@ pub struct Built {
     pub wanted: Option<Source>,
     pub accounts: Accounts,
     pub parts: Parts,
+    pub fleet: Fleet,
     pub members: Vec<Arc<Member>>,
     /// Tells upstreams of clients that left.
     pub telling: Telling,
+    pub aborts: Aborts,
+    pub shown: Shown,
     pub tag_key: tag::Key,
 }
 
@@ -54,8 +54,8 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
     certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
     access(config)?;
-    let metrics = Metrics::default();
-    routes(config, &upstreams(config, &metrics)?, &balance(config, &metrics))?;
+    let fleet = Fleet::new(config, &Metrics::default());
+    fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
@@ -72,8 +72,11 @@ impl Built {
         let tls = certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
         let admin_tls = certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
         let admin_access = access(config)?;
-        let members = upstreams(config, &metrics)?;
-        let routes = routes(config, &members, &balance(config, &metrics))?;
+        let mut fleet = Fleet::new(config, &metrics);
+        let made = fleet.build(config)?;
+        let members = made.members();
+        fleet.adopt(made);
+        let routes = fleet.routes(config, &members)?;
         let embedded = engine(config, &metrics)?;
         let wanted = match &embedded {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
@@ -90,8 +93,8 @@ impl Built {
             })?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
-        let told = config.upstream.iter().any(|upstream| !upstream.abort.is_empty());
-        about(&metrics, config);
+        about(&metrics);
+        let shown = Shown::new(&metrics, config);
         let tag_key = tag_key()?;
         let parts = Parts {
             routes,
@@ -102,7 +105,7 @@ impl Built {
             body_copy: config.limits.body_copy.0,
             upgrades: config.listen.upgrades.clone(),
             idle: config.limits.idle,
-            aborts: told.then_some(aborts),
+            aborts: config.wants_abort().then(|| aborts.clone()),
         };
         Ok(Self {
             metrics,
@@ -117,8 +120,11 @@ impl Built {
             wanted,
             accounts,
             parts,
+            fleet,
             members,
             telling,
+            aborts,
+            shown,
             tag_key,
         })
     }
@@ -160,47 +166,9 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
-fn balance(config: &Config, metrics: &Metrics) -> Arc<Balance> {
-    let table = Table::new(config.balance.affinity_entries, metrics);
-    Arc::new(Balance { config: config.balance.clone(), table })
-}
-
-fn routes(config: &Config, members: &[Arc<Member>], balance: &Arc<Balance>) -> Result<Routes, Fault> {
-    Routes::new(&config.route, members, balance).map_err(|error| Fault::new(code::CONFIG, error))
-}
-
-fn upstreams(config: &Config, metrics: &Metrics) -> Result<Vec<Arc<Member>>, Fault> {
-    let timers = Timers {
-        connect: config.limits.connect,
-        head: config.limits.head,
-        idle: config.limits.idle,
-        pool_idle: config.limits.pool_idle,
-        pool_size: config.limits.pool_size,
-        h2_streams: config.limits.h2_streams,
-        h2_ping: config.limits.h2_ping,
-    };
-    let liveness = health::Families::new(metrics);
-    let families = Families::new(metrics);
-    let make = |upstream: &crate::upstream::Config| {
-        let health = Health::new(&upstream.name, &liveness);
-        let code_of = |mistake: &Mistake| match mistake {
-            Mistake::Url(_) => code::CONFIG,
-            Mistake::File(_) => code::UNREADABLE,
-        };
-        match Http::new(upstream, timers, health) {
-            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), upstream, config.breaker, &families))),
-            Err(error) => {
-                let message = format!("[[upstream]] name = {:?}: {error}", upstream.name);
-                Err(Fault::new(code_of(&error), message))
-            }
-        }
-    };
-    config.upstream.iter().map(make).collect()
-}
-
 /// The engine, unless it could never answer: with upstreams and nothing it may stand in for.
 fn engine(config: &Config, metrics: &Metrics) -> Result<Option<Embedded>, Fault> {
-    if !config.upstream.is_empty() && config.fallback.answers_for.is_empty() {
+    if !config.wants_engine() {
         return Ok(None);
     }
     let embedded = Embedded::start(config.fallback.clone(), metrics);
@@ -209,16 +177,10 @@ fn engine(config: &Config, metrics: &Metrics) -> Result<Option<Embedded>, Fault>
         .map_err(|error| Fault::new(code::INTERNAL, format!("the embedded engine cannot start: {error}")))
 }
 
-fn about(metrics: &Metrics, config: &Config) {
+fn about(metrics: &Metrics) {
     let build =
         metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
     build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-    let hash = metrics.int_gauges(
-        "serin_config_info",
-        "Always 1; the effective configuration's hash is in the label.",
-        &["hash"],
-    );
-    hash.with_label_values(&[&config.hash()]).set(1);
 }
 
 /// A fresh key for this process: canaries of another one are strangers.

@@ -22,21 +22,21 @@ pub struct Path(Vec<JoinHandle<io::Result<usize>>>);
 pub struct Shared {
     pub tls: Option<TlsAcceptor>,
     pub limits: Limits,
-    pub proxy: Proxy,
     pub recorder: Recorder,
     pub stopped: watch::Receiver<bool>,
 }
 
 impl Path {
-    /// Starts `threads` threads on `listener`, which must not block.
-    pub fn start(threads: usize, listener: &TcpListener, shared: &Shared) -> io::Result<Self> {
+    /// Starts a thread for each of `proxies` on `listener`, which must not block.
+    pub fn start(proxies: &[Proxy], listener: &TcpListener, shared: &Shared) -> io::Result<Self> {
         let permits = Arc::new(Semaphore::new(shared.limits.connections));
-        let start = |number: usize| {
+        let start = |(number, proxy): (usize, &Proxy)| {
             let (listener, shared, permits) = (listener.try_clone()?, shared.clone(), permits.clone());
+            let proxy = proxy.clone();
             let thread = std::thread::Builder::new().name(format!("serin-path-{number}"));
-            thread.spawn(move || run(listener, shared, permits))
+            thread.spawn(move || run(listener, proxy, shared, permits))
         };
-        (0..threads).map(start).collect::<io::Result<_>>().map(Self)
+        proxies.iter().enumerate().map(start).collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits until every thread has drained.
@@ -56,9 +56,9 @@ impl Path {
     }
 }
 
-fn run(listener: TcpListener, shared: Shared, permits: Arc<Semaphore>) -> io::Result<usize> {
+fn run(listener: TcpListener, proxy: Proxy, shared: Shared, permits: Arc<Semaphore>) -> io::Result<usize> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let Shared { tls, limits, proxy, recorder, stopped } = shared;
+    let Shared { tls, limits, recorder, stopped } = shared;
     runtime.block_on(async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let server = Server::new(listener, tls, limits, permits);

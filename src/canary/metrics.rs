@@ -128,6 +128,14 @@ impl Metrics {
         metrics
     }
 
+    /// Takes back what was said of the present: who begins anew, or stops, has no evidence. Counters stay.
+    pub fn forget(&self) {
+        for gauges in [&self.ratio, &self.lower, &self.upper, &self.evidence, &self.threshold] {
+            gauges.reset();
+        }
+        self.alarm.reset();
+    }
+
     /// Counters with closed label sets exist from the start, so that a rate can see the first count.
     fn start_at_zero(&self) {
         self.crosstalk.with_label_values(&[Scope::Probe.as_str()]);

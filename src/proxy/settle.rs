@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use hyper::header::HeaderValue;
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::journal::record::{End, Exchange, Origin, Phase};
 use crate::metrics::{FIRST_TOKEN_BUCKETS, Metrics, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
@@ -23,7 +23,9 @@ const CANCEL_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60
 pub struct Accounts(Arc<Books>);
 
 struct Books {
-    permits: Arc<Semaphore>,
+    /// Exchanges that hold a permit, and how many may.
+    taken: AtomicUsize,
+    most: AtomicUsize,
     /// Live exchanges by id: when they began (Unix nanoseconds) and their path. As large as the permits allow.
     live: DashMap<String, (u64, String)>,
     requests: IntCounterVec,
@@ -48,7 +50,6 @@ pub struct Permit {
     books: Arc<Books>,
     id: String,
     client: bool,
-    _permit: OwnedSemaphorePermit,
 }
 
 impl Accounts {
@@ -62,14 +63,25 @@ impl Accounts {
     /// Takes a permit for the exchange; `None` when all are taken. Canaries need one too and are not counted here.
     pub fn admit(&self, origin: Origin, record: &Exchange) -> Option<Permit> {
         let client = origin == Origin::Client;
-        let Ok(permit) = self.0.permits.clone().try_acquire_owned() else {
+        if self.0.taken.fetch_add(1, Relaxed) >= self.0.most.load(Relaxed) {
+            self.0.taken.fetch_sub(1, Relaxed);
             self.0.shed.inc_by(client.into());
             return None;
-        };
+        }
         self.0.in_flight.add(client.into());
         let path = record.path().to_owned();
         self.0.live.insert(record.id.clone(), (record.started_unix_nanos, path));
-        Some(Permit { books: self.0.clone(), id: record.id.clone(), client, _permit: permit })
+        Some(Permit { books: self.0.clone(), id: record.id.clone(), client })
+    }
+
+    /// From now on so many exchanges may be in flight; those that are go on.
+    pub fn set_in_flight(&self, most: usize) {
+        self.0.most.store(most, Relaxed);
+    }
+
+    /// Lets the series of these upstreams begin at 0.
+    pub fn expect(&self, upstreams: &[&str]) {
+        self.0.start_at_zero(upstreams);
     }
 
     /// What is in flight now: id, beginning in Unix nanoseconds, path.
@@ -143,7 +155,8 @@ impl Books {
 
     fn register(metrics: &Metrics, in_flight: usize, most_workers: usize) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(in_flight)),
+            taken: AtomicUsize::new(0),
+            most: AtomicUsize::new(in_flight),
             live: DashMap::new(),
             requests: metrics.counters(
                 "serin_proxy_requests_total",
@@ -220,6 +233,7 @@ impl Books {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.books.live.remove(&self.id);
+        self.books.taken.fetch_sub(1, Relaxed);
         self.books.in_flight.sub(self.client.into());
     }
 }

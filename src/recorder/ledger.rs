@@ -98,16 +98,13 @@ impl Ledger {
             "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
             &["upstream"],
         );
-        for upstream in upstreams {
-            stream_errors.with_label_values(&[upstream]);
-        }
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
             &[],
         );
         let bytes = "Bytes of exchanges written to the journal, before compression.";
-        Self(Arc::new(Books {
+        let ledger = Self(Arc::new(Books {
             clients,
             canaries,
             stream_errors,
@@ -118,7 +115,16 @@ impl Ledger {
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
             pending: Default::default(),
-        }))
+        }));
+        ledger.expect(upstreams);
+        ledger
+    }
+
+    /// Lets the series of these upstreams begin at 0.
+    pub fn expect(&self, upstreams: &[&str]) {
+        for upstream in upstreams {
+            self.0.stream_errors.with_label_values(&[upstream]);
+        }
     }
 
     fn count(&self, origin: Origin, outcome: &str, reason: &str) {

@@ -76,6 +76,32 @@ pub struct Families {
 }
 
 impl Families {
+    /// Shows nothing more of an upstream that is no longer configured: its last state would be taken for its present one.
+    pub fn forget(&self, name: &str) {
+        // An error says that there was no such series.
+        let _ = self.in_flight.remove_label_values(&[name]);
+        let _ = self.well.remove_label_values(&[name]);
+        for state in State::ALL {
+            let _ = self.states.remove_label_values(&[name, state.name()]);
+        }
+    }
+
+    /// Shows the labels of these, and of those no more.
+    pub fn relabel(&self, gone: &[Arc<Member>], kept: &[Arc<Member>]) {
+        for member in gone {
+            for (label, value) in &member.labels {
+                let _ = self.labels.remove_label_values(&[member.upstream.name(), label, value]);
+            }
+        }
+        kept.iter().for_each(|member| self.show_labels(member));
+    }
+
+    fn show_labels(&self, member: &Member) {
+        for (label, value) in &member.labels {
+            self.labels.with_label_values(&[member.upstream.name(), label, value]).set(1);
+        }
+    }
+
     pub fn new(metrics: &Metrics) -> Self {
         Self {
             in_flight: metrics.int_gauges(
@@ -117,9 +143,6 @@ impl Member {
     ) -> Self {
         let name = upstream.name();
         let id = affinity::keys::name(name);
-        for (label, value) in &config.labels {
-            families.labels.with_label_values(&[name, label, value]).set(1);
-        }
         let gauge = |state: State| (state, families.states.with_label_values(&[name, state.name()]));
         let gauges = Gauges {
             in_flight: families.in_flight.with_label_values(&[name]),
@@ -140,6 +163,7 @@ impl Member {
             spared: Mutex::default(),
             gauges,
         };
+        families.show_labels(&member);
         member.gauges.well.set(1);
         member.show(State::Closed);
         member

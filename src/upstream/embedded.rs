@@ -82,11 +82,10 @@ pub enum Chat {
 
 /// The engine behind the `Upstream` seam. Cheap to clone.
 #[derive(Clone)]
-pub struct Embedded(Arc<Parts>);
+pub struct Embedded(Arc<Parts>, Arc<Config>);
 
 struct Parts {
     engine: Engine,
-    config: Config,
     counts: Counts,
     /// Requests whose bodies are being read.
     reading: Semaphore,
@@ -104,7 +103,13 @@ impl Embedded {
         engine.add(Model::reference()?);
         let counts = Counts::new(metrics);
         let reading = Semaphore::new(config.slots + config.queue);
-        Ok(Self(Arc::new(Parts { engine, config, counts, reading, chat: Mutex::new(Chat::None) })))
+        let parts = Parts { engine, counts, reading, chat: Mutex::new(Chat::None) };
+        Ok(Self(Arc::new(parts), Arc::new(config)))
+    }
+
+    /// The same engine, asked under other terms: whom it answers for and what it reads. What it was started with stays.
+    pub fn on_terms_of(&self, config: &Config) -> Self {
+        Self(self.0.clone(), Arc::new(config.clone()))
     }
 
     pub fn engine(&self) -> &Engine {
@@ -141,7 +146,7 @@ impl Embedded {
         };
         match self.model_for(&ask.model) {
             Ok(model) => {
-                let index_topk = self.0.config.index_topk.0;
+                let index_topk = self.1.index_topk.0;
                 Ok(answer::generate(&self.0.engine, ask, model, index_topk, &self.0.counts).await)
             }
             Err((status, code, message)) => Ok(answer::error(status, code, &message)),
@@ -150,7 +155,7 @@ impl Embedded {
 
     /// Collects and reads a request's body, within its limits of size and time.
     async fn read(&self, body: Replay, chat: bool) -> Result<Result<Ask, Response>, Failure> {
-        let (size, patience) = (self.0.config.max_request, self.0.config.request_read);
+        let (size, patience) = (self.1.max_request, self.1.request_read);
         let collecting = Limited::new(body, size.0 as usize).collect();
         let bytes = match tokio::time::timeout(patience.0, collecting).await {
             Ok(Ok(collected)) => collected.to_bytes(),
@@ -178,7 +183,7 @@ impl Embedded {
         if let Some(exact) = models.iter().find(|model| model.name().eq_ignore_ascii_case(asked)) {
             return Ok(exact.name().to_owned());
         }
-        if !self.0.config.answers_for.iter().any(|pattern| matches(pattern, asked)) {
+        if !self.1.answers_for.iter().any(|pattern| matches(pattern, asked)) {
             let message = format!("the model {asked:?} is not served here; GET /v1/models lists what is");
             return Err((StatusCode::NOT_FOUND, "model_not_found", message));
         }

@@ -39,6 +39,14 @@ impl Families {
     }
 }
 
+impl Families {
+    /// Shows nothing more of the liveness of an upstream that is no longer configured.
+    pub fn forget(&self, name: &str) {
+        // An error says that there was no such series.
+        let _ = self.up.remove_label_values(&[name]);
+    }
+}
+
 impl Health {
     /// An upstream is thought to be up until it is seen to be down.
     pub fn new(name: &str, families: &Families) -> Self {

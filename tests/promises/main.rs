@@ -8,6 +8,7 @@ mod bad_input_is_one_clear_line;
 mod bytes_are_identical_to_direct;
 mod canaries_find_a_loss_and_never_cry_wolf;
 mod cancelling_reaches_the_upstream;
+mod configuration_is_reloaded;
 mod conversations_stay_with_an_upstream;
 mod drain_finishes_what_runs;
 mod every_exchange_ends_as_it_did;

@@ -8,7 +8,7 @@ pub mod wire;
 use std::path::Path;
 use std::time::Duration;
 
-use serin::app::App;
+use serin::app::{App, Setup};
 use serin::config::Config;
 
 /// Waits until `done` yields something; a promise that is not kept within half a minute is broken.
@@ -33,9 +33,17 @@ impl Serin {
     /// Starts with `extra` behind a base that listens on free ports, probes nothing and fetches no model.
     pub fn start(extra: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = Config::parse(&base(dir.path(), extra), "test").unwrap();
-        let app = App::start(config).unwrap_or_else(|fault| panic!("{fault}"));
+        let file = dir.path().join("config.toml");
+        std::fs::write(&file, base(dir.path(), extra)).unwrap();
+        let config = Config::read(&file).unwrap();
+        let setup = Setup { file: Some(file), ..Setup::default() };
+        let app = App::start_with(config, setup).unwrap_or_else(|fault| panic!("{fault}"));
         Self { app: Some(app), dir }
+    }
+
+    /// Writes another configuration where this one was read from.
+    pub fn rewrite(&self, extra: &str) {
+        std::fs::write(self.dir.path().join("config.toml"), base(self.dir.path(), extra)).unwrap();
     }
 
     /// In front of `address`, with no engine behind it.

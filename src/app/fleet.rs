@@ -1,0 +1,145 @@
+//! The upstreams of a configuration, made; a new configuration keeps those that it does not change.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Fault, code};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::proxy::route::Routes;
+use crate::upstream;
+use crate::upstream::affinity::Table;
+use crate::upstream::balance::{Balance, Families, Member};
+use crate::upstream::connect::Mistake;
+use crate::upstream::health::{self, Health};
+use crate::upstream::http::{Http, Timers};
+
+/// Names of upstreams one process has room for. Counters keep the series of those that are gone, so that no count is ever
+/// lost between two scrapes; this is what bounds them.
+const MOST_NAMES: usize = 1_000;
+
+/// Makes upstreams and remembers those in use.
+pub struct Fleet {
+    families: Families,
+    liveness: health::Families,
+    /// Where conversations went; outlives every configuration.
+    balance: Arc<Balance>,
+    members: Vec<(Mark, Arc<Member>)>,
+    /// Every name there ever was.
+    seen: BTreeSet<String>,
+}
+
+/// Changes with anything that concerns one upstream: its section, the files it names, its timers and its breaker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Mark(blake3::Hash);
+
+impl Fleet {
+    pub fn new(config: &Config, metrics: &Metrics) -> Self {
+        let table = Table::new(config.balance.affinity_entries, metrics);
+        let balance = Arc::new(Balance { config: config.balance.clone(), table });
+        let (families, liveness) = (Families::new(metrics), health::Families::new(metrics));
+        Self { families, liveness, balance, members: Vec::new(), seen: BTreeSet::new() }
+    }
+
+    /// The members of `config`, in its order. Those in use that it does not change are the same ones, with their
+    /// connections, their breaker and what is in flight with them.
+    pub fn build(&self, config: &Config) -> Result<Built, Fault> {
+        let mut seen = self.seen.clone();
+        seen.extend(config.upstream.iter().map(|upstream| upstream.name.clone()));
+        if seen.len() > MOST_NAMES {
+            let message = format!(
+                "this process has seen {} names of upstreams, more than the {MOST_NAMES} it has room for; restart it",
+                seen.len()
+            );
+            return Err(Fault::new(code::CONFIG, message));
+        }
+        let member = |section| {
+            let mark = Mark::of(section, config);
+            let kept = self.members.iter().find(|(known, _)| *known == mark);
+            match kept {
+                Some((_, member)) => Ok((mark, member.clone())),
+                None => self.make(section, config).map(|member| (mark, member)),
+            }
+        };
+        let members = config.upstream.iter().map(member).collect::<Result<_, _>>()?;
+        Ok(Built { members, seen })
+    }
+
+    /// The way of each path to them.
+    pub fn routes(&self, config: &Config, members: &[Arc<Member>]) -> Result<Arc<Routes>, Fault> {
+        let routes = Routes::new(&config.route, members, &self.balance);
+        routes.map(Arc::new).map_err(|error| Fault::new(code::CONFIG, error))
+    }
+
+    /// Takes these into use. What was shown of the state of others is shown no more.
+    pub fn adopt(&mut self, built: Built) {
+        for (_, member) in &self.members {
+            let name = member.upstream().name();
+            if !built.members.iter().any(|(_, kept)| kept.upstream().name() == name) {
+                self.families.forget(name);
+                self.liveness.forget(name);
+            }
+        }
+        let all = |members: &'_ [(Mark, Arc<Member>)]| members.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>();
+        let (gone, kept) = (all(&self.members), all(&built.members));
+        self.families.relabel(&gone, &kept);
+        (self.members, self.seen) = (built.members, built.seen);
+    }
+
+    fn make(&self, section: &upstream::Config, config: &Config) -> Result<Arc<Member>, Fault> {
+        let health = Health::new(&section.name, &self.liveness);
+        let code_of = |mistake: &Mistake| match mistake {
+            Mistake::Url(_) => code::CONFIG,
+            Mistake::File(_) => code::UNREADABLE,
+        };
+        match Http::new(section, timers(config), health) {
+            Ok(http) => {
+                Ok(Arc::new(Member::new(Arc::new(http), section, config.breaker, &self.families)))
+            }
+            Err(error) => {
+                let message = format!("[[upstream]] name = {:?}: {error}", section.name);
+                Err(Fault::new(code_of(&error), message))
+            }
+        }
+    }
+}
+
+/// Members that were made or kept, not yet in use.
+pub struct Built {
+    members: Vec<(Mark, Arc<Member>)>,
+    seen: BTreeSet<String>,
+}
+
+impl Built {
+    pub fn members(&self) -> Vec<Arc<Member>> {
+        self.members.iter().map(|(_, member)| member.clone()).collect()
+    }
+}
+
+impl Mark {
+    fn of(section: &upstream::Config, config: &Config) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        let written = toml::Table::try_from(section).unwrap_or_default();
+        for (key, value) in &written {
+            hasher.update(format!("{key} = {value}\n").as_bytes());
+            // Another certificate in the same file is a change; a file that cannot be read is none of ours to report.
+            if let (true, Some(path)) = (key.ends_with("_file"), value.as_str()) {
+                let _ = std::fs::read(path).map(|bytes| hasher.update(blake3::hash(&bytes).as_bytes()));
+            }
+        }
+        hasher.update(format!("{:?}{:?}", timers(config), config.breaker).as_bytes());
+        Self(hasher.finalize())
+    }
+}
+
+fn timers(config: &Config) -> Timers {
+    Timers {
+        connect: config.limits.connect,
+        head: config.limits.head,
+        idle: config.limits.idle,
+        pool_idle: config.limits.pool_idle,
+        pool_size: config.limits.pool_size,
+        h2_streams: config.limits.h2_streams,
+        h2_ping: config.limits.h2_ping,
+    }
+}

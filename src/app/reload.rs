@@ -1,0 +1,190 @@
+//! A new configuration for a Serin that runs: read, checked as at start, and put in force as a whole or not at all.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper::StatusCode;
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec};
+use tokio::sync::watch;
+use tracing::level_filters::LevelFilter;
+
+use super::build::check;
+use super::fleet::Fleet;
+use super::side::Orders;
+use super::{Fault, code};
+use crate::clock;
+use crate::config::{self, Config, changes};
+use crate::metrics::Metrics;
+use crate::proxy::Proxy;
+use crate::upstream::abort::Aborts;
+use crate::upstream::embedded::Embedded;
+
+/// Changes how much is logged.
+pub type SetLevel = Box<dyn Fn(LevelFilter) + Send + Sync>;
+
+/// Everything a new configuration reaches.
+pub struct Reloader {
+    /// Where the configuration came from.
+    pub file: Option<PathBuf>,
+    pub set_level: Option<SetLevel>,
+    /// One for each thread of the path.
+    pub proxies: Vec<Proxy>,
+    pub embedded: Option<Embedded>,
+    pub orders: watch::Sender<Arc<Orders>>,
+    pub aborts: Aborts,
+    pub shown: Shown,
+    pub in_force: Mutex<InForce>,
+}
+
+/// What the process runs with at this moment.
+pub struct InForce {
+    pub config: Config,
+    pub fleet: Fleet,
+}
+
+/// What the metrics say of configurations.
+pub struct Shown {
+    hash: IntGaugeVec,
+    reloads: IntCounterVec,
+    successful: IntGauge,
+    since: Gauge,
+}
+
+impl Shown {
+    /// The one the process starts with has been read successfully.
+    pub fn new(metrics: &Metrics, config: &Config) -> Self {
+        let since = metrics.gauges(
+            "serin_config_last_reload_success_timestamp_seconds",
+            "Unix time at which the configuration in force was read.",
+            &[],
+        );
+        let shown = Self {
+            hash: metrics.int_gauges(
+                "serin_config_info",
+                "Always 1; the effective configuration's hash is in the label.",
+                &["hash"],
+            ),
+            reloads: metrics.counters(
+                "serin_config_reloads_total",
+                "Attempts to put a new configuration in force.",
+                &["outcome"],
+            ),
+            successful: metrics.gauge(
+                "serin_config_last_reload_successful",
+                "Whether the last attempt to read the configuration succeeded.",
+            ),
+            since: since.with_label_values(&[] as &[&str]),
+        };
+        for outcome in ["success", "failure"] {
+            shown.reloads.with_label_values(&[outcome]);
+        }
+        shown.in_force(config);
+        shown
+    }
+
+    fn in_force(&self, config: &Config) {
+        self.hash.reset();
+        self.hash.with_label_values(&[&config.hash()]).set(1);
+        self.successful.set(1);
+        self.since.set(clock::unix_nanos() as f64 / 1e9);
+    }
+}
+
+impl Reloader {
+    /// Reads the file again and puts it in force for whatever begins from now on; yields the keys that changed. Where
+    /// anything is wrong with it, everything stays as it is.
+    pub fn reload(&self) -> Result<Vec<String>, Fault> {
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = self.replace(&mut in_force);
+        match &done {
+            Ok(changed) => {
+                self.shown.in_force(&in_force.config);
+                self.shown.reloads.with_label_values(&["success"]).inc();
+                let (hash, changed) = (in_force.config.hash(), changed.join(", "));
+                tracing::info!(hash, changed, "the configuration was read again and is in force");
+            }
+            Err(fault) => {
+                self.shown.successful.set(0);
+                self.shown.reloads.with_label_values(&["failure"]).inc();
+                tracing::warn!("the configuration was not reloaded and the old one stays in force: {fault}");
+            }
+        }
+        done
+    }
+
+    /// The hash of the configuration in force.
+    pub fn hash(&self) -> String {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).config.hash()
+    }
+
+    fn replace(&self, in_force: &mut InForce) -> Result<Vec<String>, Fault> {
+        let Some(file) = &self.file else {
+            let message =
+                "this Serin was started without a configuration file, so there is nothing to read again";
+            return Err(Fault::new(code::USAGE, message));
+        };
+        let config = Config::read(file).map_err(|error| {
+            let code = match error {
+                config::Error::Unreadable { .. } => code::UNREADABLE,
+                config::Error::Bad(_) => code::CONFIG,
+            };
+            Fault::new(code, error.to_string())
+        })?;
+        let changed = changes::between(&in_force.config, &config);
+        self.possible(&changed, &config)?;
+        check(&config)?;
+        let built = in_force.fleet.build(&config)?;
+        let members = built.members();
+        let table = in_force.fleet.routes(&config, &members)?;
+        // From here on nothing can fail.
+        let engine = self.embedded.as_ref().filter(|_| config.wants_engine());
+        for proxy in &self.proxies {
+            let mut parts = proxy.parts();
+            parts.accounts.set_in_flight(config.limits.in_flight);
+            let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
+            parts.accounts.expect(&names);
+            parts.recorder.ledger().expect(&names);
+            parts.routes = table.clone();
+            parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
+            parts.idle = config.limits.idle;
+            parts.aborts = config.wants_abort().then(|| self.aborts.clone());
+            parts.body_copy = config.limits.body_copy.0;
+            proxy.replace(parts);
+        }
+        self.orders.send_replace(Arc::new(Orders::new(&config, &members)));
+        in_force.fleet.adopt(built);
+        if let Some(set_level) = &self.set_level {
+            set_level(config.log.level());
+        }
+        in_force.config = config;
+        Ok(changed)
+    }
+
+    /// Refuses what only a new process can take over.
+    fn possible(&self, changed: &[String], config: &Config) -> Result<(), Fault> {
+        let fixed: Vec<&str> =
+            changed.iter().map(String::as_str).filter(|key| changes::needs_restart(key)).collect();
+        if !fixed.is_empty() {
+            let message = format!(
+                "{} cannot change while Serin runs; restart it, or put the old value back",
+                fixed.join(", ")
+            );
+            return Err(Fault::new(code::CONFIG, message));
+        }
+        if config.wants_engine() && self.embedded.is_none() {
+            let message = "[fallback] for: this process was started without the embedded engine; restart it to have \
+                           one, or keep an [[upstream]] and for = []";
+            return Err(Fault::new(code::CONFIG, message));
+        }
+        Ok(())
+    }
+}
+
+/// How the admin side tells of a reload that failed.
+pub fn status(fault: &Fault) -> StatusCode {
+    match fault.code {
+        code::USAGE => StatusCode::CONFLICT,
+        code::CONFIG => StatusCode::UNPROCESSABLE_ENTITY,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}

@@ -1,0 +1,193 @@
+//! The side thread: admin, health checks and canaries, so that none of them competes with traffic for its threads.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+
+use crate::admin::Admin;
+use crate::canary;
+use crate::config::Config;
+use crate::fidelity::{dye, tag};
+use crate::server::{self, Server};
+use crate::units::Span;
+use crate::upstream;
+use crate::upstream::abort::Telling;
+use crate::upstream::balance::Member;
+use crate::upstream::checkup;
+
+/// Everything the thread needs.
+pub struct Side {
+    pub listener: TcpListener,
+    pub tls: Option<TlsAcceptor>,
+    pub admin: Admin,
+    pub limits: server::Limits,
+    pub canaries: Canaries,
+    /// Tells upstreams of clients that left.
+    pub telling: Telling,
+    /// What is to run; changes with the configuration.
+    pub orders: watch::Receiver<Arc<Orders>>,
+    /// Traffic has been told to stop: no more probes.
+    pub draining: watch::Receiver<bool>,
+    pub stopped: watch::Receiver<bool>,
+}
+
+/// What a configuration wants to run here.
+pub struct Orders {
+    pub canary: canary::Config,
+    pub checks: Vec<Check>,
+}
+
+/// One upstream with a path to ask for.
+#[derive(Clone)]
+pub struct Check {
+    member: Arc<Member>,
+    section: upstream::Config,
+    every: Span,
+}
+
+/// What outlives every change of the canaries' configuration.
+pub struct Canaries {
+    pub traffic: SocketAddr,
+    /// The traffic listener speaks TLS, which canaries do not.
+    pub barred: bool,
+    pub tag_key: tag::Key,
+    pub metrics: canary::Metrics,
+}
+
+/// The tasks that run.
+struct Running {
+    canary: JoinSet<()>,
+    probing: Option<canary::Config>,
+    checks: JoinSet<()>,
+    known: Vec<(Check, AbortHandle)>,
+}
+
+impl Orders {
+    pub fn new(config: &Config, members: &[Arc<Member>]) -> Self {
+        let every = config.breaker.health_every;
+        let checked = config.upstream.iter().zip(members).filter(|(section, _)| !section.health.is_empty());
+        let check = |(section, member): (&upstream::Config, &Arc<Member>)| Check {
+            member: member.clone(),
+            section: section.clone(),
+            every,
+        };
+        Self { canary: config.canary.clone(), checks: checked.map(check).collect() }
+    }
+}
+
+impl Side {
+    pub fn run(self) {
+        let Ok(runtime) = Builder::new_current_thread().enable_all().build() else {
+            return tracing::error!("the admin side cannot start");
+        };
+        runtime.block_on(async {
+            let listener = match tokio::net::TcpListener::from_std(self.listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, "the admin side cannot start"),
+            };
+            let brief = server::Limits { drain: Span::seconds(1), connections: 64, ..self.limits };
+            let permits = Arc::new(Semaphore::new(brief.connections));
+            let serve = Server::new(listener, self.tls, brief, permits).run(self.admin, self.stopped, || ());
+            let mut serve = std::pin::pin!(serve);
+            let (mut orders, draining) = (self.orders, self.draining);
+            let mut running = Running::default();
+            running.checks.spawn(self.telling.run());
+            loop {
+                let wanted = orders.borrow_and_update().clone();
+                running.follow(&wanted, &self.canaries, &draining);
+                tokio::select! {
+                    _ = &mut serve => break,
+                    Ok(()) = orders.changed() => {}
+                }
+            }
+            running.end().await;
+        });
+    }
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self { canary: JoinSet::new(), probing: None, checks: JoinSet::new(), known: Vec::new() }
+    }
+}
+
+impl Running {
+    /// Ends what is wanted no more and starts what is new; the rest goes on undisturbed.
+    fn follow(&mut self, wanted: &Orders, canaries: &Canaries, draining: &watch::Receiver<bool>) {
+        self.known.retain(|(known, task)| {
+            let kept = wanted.checks.iter().any(|check| check.is(known));
+            if !kept {
+                task.abort();
+            }
+            kept
+        });
+        for check in &wanted.checks {
+            if !self.known.iter().any(|(known, _)| known.is(check)) {
+                let Check { member, section, every } = check.clone();
+                let task = self.checks.spawn(checkup::keep(member, section, every, draining.clone()));
+                self.known.push((check.clone(), task));
+            }
+        }
+        while self.checks.try_join_next().is_some() {}
+        if self.probing.as_ref() != Some(&wanted.canary) {
+            if self.probing.replace(wanted.canary.clone()).is_some() {
+                canaries.metrics.forget();
+            }
+            // Tasks of their own: whatever happens to a canary, admin goes on.
+            self.canary.abort_all();
+            canaries.start(&wanted.canary, draining).map(|run| self.canary.spawn(run));
+        }
+    }
+
+    async fn end(mut self) {
+        self.canary.abort_all();
+        self.checks.abort_all();
+        while let Some(ended) = self.canary.join_next().await {
+            if ended.is_err_and(|error| error.is_panic()) {
+                tracing::error!("the canaries died; please report what was logged before");
+            }
+        }
+    }
+}
+
+impl Check {
+    /// A member is kept only if nothing that concerns it has changed.
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.member, &other.member)
+    }
+}
+
+impl Canaries {
+    fn start(
+        &self,
+        config: &canary::Config,
+        draining: &watch::Receiver<bool>,
+    ) -> Option<impl Future<Output = ()> + Send + 'static> {
+        if !config.enabled {
+            return None;
+        }
+        if self.barred {
+            tracing::warn!(
+                "canaries cannot reach a TLS listener yet, none will run; [canary] enabled = false silences this"
+            );
+            return None;
+        }
+        let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
+        let (target, key, metrics) = (reachable(self.traffic), self.tag_key.clone(), self.metrics.clone());
+        Some(canary::run(config.clone(), target, key, metrics, dye, draining.clone()))
+    }
+}
+
+/// The address under which we reach our own listener: one that listens everywhere is reached over loopback.
+fn reachable(listener: SocketAddr) -> SocketAddr {
+    let ip = match listener.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, listener.port())
+}
