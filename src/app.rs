@@ -18,10 +18,12 @@ use tokio::sync::watch;
 use crate::admin::{self, Admin};
 use crate::canary;
 use crate::config::{ClientEof, Config};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::recorder::writer::Writer;
 use crate::server;
+use crate::trace::export::Exporter;
 use build::Built;
 pub use build::check;
 use chat_model::Fetching;
@@ -60,6 +62,8 @@ pub struct Setup {
     /// Where the configuration came from, to be read again at a reload.
     pub file: Option<PathBuf>,
     pub set_level: Option<SetLevel>,
+    /// Where the access log goes.
+    pub log: Log,
 }
 
 /// A running Serin.
@@ -75,6 +79,7 @@ pub struct App {
     fetching: Option<Fetching>,
     reloader: Arc<Reloader>,
     writer: Writer,
+    exporter: Option<Exporter>,
 }
 
 impl App {
@@ -87,7 +92,7 @@ impl App {
     /// be fetched arrives later.
     pub fn start_with(config: Config, setup: Setup) -> Result<Self, Fault> {
         build::raise_file_limit();
-        let built = Built::new(&config)?;
+        let built = Built::new(&config, &setup.log)?;
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
         let traffic = built.traffic.local_addr().map_err(internal)?;
         let admin = built.admin.local_addr().map_err(internal)?;
@@ -109,6 +114,7 @@ impl App {
         let reloader = Arc::new(Reloader {
             file: setup.file,
             set_level: setup.set_level,
+            log: setup.log,
             proxies,
             embedded: built.embedded.clone(),
             orders,
@@ -147,7 +153,7 @@ impl App {
         let fetching = embedded.zip(built.wanted);
         let fetching =
             fetching.map(|(embedded, source)| Fetching::start(embedded, &fallback, source)).transpose()?;
-        let (metrics, writer) = (built.metrics, built.writer);
+        let (metrics, writer, exporter) = (built.metrics, built.writer, built.exporter);
         Ok(Self {
             traffic,
             admin,
@@ -160,6 +166,7 @@ impl App {
             fetching,
             reloader,
             writer,
+            exporter,
         })
     }
 
@@ -181,6 +188,8 @@ impl App {
         // The recorder's thread ends when nobody can offer it anything.
         drop(self.reloader);
         self.writer.join();
+        // Nobody is left who could send it a span.
+        self.exporter.into_iter().for_each(Exporter::join);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The command line: arguments, exit codes, output.
 
+mod lines;
 pub mod model;
 pub mod serve;
 pub mod sessions;

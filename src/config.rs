@@ -1,17 +1,18 @@
 //! `config.toml`: the subsystems' own sections put together, read strictly and checked as a whole.
 
 pub mod changes;
+mod log;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tracing::level_filters::LevelFilter;
 
 use crate::proxy::route;
 use crate::units::{Size, Span};
 use crate::upstream::{self, affinity, breaker, embedded};
-use crate::{canary, recorder};
+use crate::{canary, recorder, trace};
+pub use log::{Log, LogFormat};
 
 /// More of anything than one process can hold.
 const MILLION: usize = 1_000_000;
@@ -32,6 +33,7 @@ pub struct Config {
     pub record: recorder::Config,
     pub canary: canary::Config,
     pub limits: Limits,
+    pub trace: trace::Config,
     pub log: Log,
 }
 
@@ -90,38 +92,6 @@ pub struct Limits {
     pub drain: Span,
 }
 
-/// `[log]`
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Log {
-    level: Level,
-}
-
-/// How much is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Level {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Log {
-    pub fn level(&self) -> LevelFilter {
-        match self.level {
-            Level::Off => LevelFilter::OFF,
-            Level::Error => LevelFilter::ERROR,
-            Level::Warn => LevelFilter::WARN,
-            Level::Info => LevelFilter::INFO,
-            Level::Debug => LevelFilter::DEBUG,
-            Level::Trace => LevelFilter::TRACE,
-        }
-    }
-}
-
 impl Default for Listen {
     fn default() -> Self {
         Self {
@@ -166,12 +136,6 @@ impl Default for Limits {
     }
 }
 
-impl Default for Log {
-    fn default() -> Self {
-        Self { level: Level::Info }
-    }
-}
-
 /// Why a configuration cannot be used: one line that says what, where and what would do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -209,6 +173,7 @@ impl Config {
     fn check(&self) -> Result<(), String> {
         self.check_names()?;
         self.canary.check().map_err(|error| error.to_string())?;
+        self.trace.check()?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
         let (listen, admin) = (&self.listen, &self.admin);
         for (section, cert, key) in [
@@ -271,6 +236,8 @@ impl Config {
             ("[balance] workers", self.balance.workers, 10_000),
             ("[balance] abort_queue", self.balance.abort_queue, MILLION),
             ("[record] queue", self.record.queue, MILLION),
+            ("[log] queue", self.log.queue, MILLION),
+            ("[trace] queue", self.trace.queue, MILLION),
             ("[fallback] threads", self.fallback.threads, 1_024),
             ("[fallback] slots", self.fallback.slots, 1_024),
             ("[fallback] queue", self.fallback.queue, MILLION),

@@ -1,5 +1,6 @@
 //! The path of a request: identify, choose, forward, tap.
 
+pub mod access;
 pub mod answer;
 pub mod forward;
 pub mod headers;
@@ -7,6 +8,7 @@ pub mod respond;
 pub mod route;
 pub mod settle;
 pub mod upgrade;
+pub mod witness;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,6 +27,7 @@ use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
 use route::Routes;
 use settle::Accounts;
+use witness::Observers;
 
 /// What a proxied request is answered with.
 pub type Response = hyper::Response<Tap<Body>>;
@@ -44,6 +47,7 @@ pub struct Parts {
     pub embedded: Option<Embedded>,
     pub recorder: Recorder,
     pub accounts: Accounts,
+    pub observers: Observers,
     pub tag_key: tag::Key,
     /// The most that is kept of one body, either way.
     pub body_copy: u64,

@@ -46,6 +46,17 @@ pub struct Offered {
     pub exchange: record::Exchange,
     pub leases: Vec<Lease>,
     pub why: Bare,
+    /// Whoever else wants to see it.
+    pub after: Option<tap::After>,
+}
+
+impl Offered {
+    /// Shows the record to whoever else wants to see it; only the first call counts.
+    pub fn show(&mut self) {
+        if let Some(after) = self.after.take() {
+            after(&self.exchange);
+        }
+    }
 }
 
 /// The path's end of the recorder. Cheap to clone.
@@ -96,10 +107,12 @@ impl Recorder {
     fn offer(&self, offered: Offered) {
         let Some(queue) = &self.0.queue else { return };
         let origin = offered.exchange.origin();
-        match queue.try_send(offered) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.0.ledger.dropped(origin, Dropped::QueueFull),
-            Err(TrySendError::Disconnected(_)) => self.0.ledger.dropped(origin, Dropped::Shutdown),
-        }
+        let (mut lost, why) = match queue.try_send(offered) {
+            Ok(()) => return,
+            Err(TrySendError::Full(lost)) => (lost, Dropped::QueueFull),
+            Err(TrySendError::Disconnected(lost)) => (lost, Dropped::Shutdown),
+        };
+        self.0.ledger.dropped(origin, why);
+        lost.show();
     }
 }

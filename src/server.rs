@@ -5,6 +5,7 @@ pub mod switched;
 pub mod tls;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
@@ -39,6 +40,10 @@ pub struct Limits {
     /// A client that closes its writing side cancels its request; otherwise it may still read the answer.
     pub eof_cancels: bool,
 }
+
+/// Who is at the other end of the connection a request came over; among the request's extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
 
 /// A bound listener and how its connections are served.
 pub struct Server {
@@ -85,7 +90,7 @@ impl Server {
                 Some(_) = live.join_next(), if !live.is_empty() => continue,
                 accepted = accept(&self.permits, &self.listener) => accepted,
             };
-            let (permit, stream) = match accepted {
+            let (permit, (stream, peer)) = match accepted {
                 Ok(accepted) => {
                     failing = false;
                     accepted
@@ -107,9 +112,9 @@ impl Server {
                 let _ = stream.set_nodelay(true);
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
-                    None => serve(&protocol, stream, service, watchers, limits).await,
+                    None => serve(&protocol, stream, (service, peer), watchers, limits).await,
                     Some(tls) => match tokio::time::timeout(limits.header_read.0, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => serve(&protocol, stream, service, watchers, limits).await,
+                        Ok(Ok(stream)) => serve(&protocol, stream, (service, peer), watchers, limits).await,
                         _ => tracing::debug!("a TLS handshake failed or took too long"),
                     },
                 }
@@ -130,9 +135,9 @@ impl Server {
 async fn accept(
     permits: &Arc<Semaphore>,
     listener: &TcpListener,
-) -> std::io::Result<(tokio::sync::OwnedSemaphorePermit, TcpStream)> {
+) -> std::io::Result<(tokio::sync::OwnedSemaphorePermit, (TcpStream, SocketAddr))> {
     let permit = permits.clone().acquire_owned().await.map_err(std::io::Error::other)?;
-    Ok((permit, listener.accept().await?.0))
+    Ok((permit, listener.accept().await?))
 }
 
 fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
@@ -156,7 +161,7 @@ fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
 async fn serve<I, S, B>(
     protocol: &auto::Builder<TokioExecutor>,
     stream: I,
-    service: S,
+    (service, peer): (S, SocketAddr),
     (watcher, until_all_ends): (Watcher, Watcher),
     limits: Limits,
 ) where
@@ -168,7 +173,7 @@ async fn serve<I, S, B>(
 {
     let begun = Arc::new(AtomicBool::new(false));
     let place = Place::default();
-    let service = First { inner: service, begun: begun.clone(), place: place.clone() };
+    let service = First { inner: service, begun: begun.clone(), place: place.clone(), peer: Peer(peer) };
     let service = TowerToHyperService::new(service);
     let connection = protocol.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // hyper's own timer starts with a request's first byte; a peer that never sends one would stay for ever.
@@ -194,12 +199,13 @@ async fn serve<I, S, B>(
     drop(until_all_ends);
 }
 
-/// Notes that a connection has brought a request, and gives one that asks for another protocol its place.
+/// Notes that a connection has brought a request, and on each who sent it; gives one that asks for another protocol its place.
 #[derive(Clone)]
 struct First<S> {
     inner: S,
     begun: Arc<AtomicBool>,
     place: Place,
+    peer: Peer,
 }
 
 impl<S> tower::Service<hyper::Request<Incoming>> for First<S>
@@ -216,6 +222,7 @@ where
 
     fn call(&mut self, mut request: hyper::Request<Incoming>) -> S::Future {
         self.begun.store(true, Relaxed);
+        request.extensions_mut().insert(self.peer);
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
         }

@@ -13,13 +13,17 @@ use super::{Fault, chat_model, code};
 use crate::admin;
 use crate::config::Config;
 use crate::fidelity::tag;
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::Parts;
 use crate::proxy::settle::Accounts;
+use crate::proxy::witness::Observers;
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
 use crate::server;
+use crate::trace::export::Exporter;
+use crate::trace::{self, Tracer};
 use crate::upstream::abort::{self, Aborts, Telling};
 use crate::upstream::balance::Member;
 use crate::upstream::embedded::{self, Embedded};
@@ -46,6 +50,7 @@ pub struct Built {
     pub telling: Telling,
     pub aborts: Aborts,
     pub shown: Shown,
+    pub exporter: Option<Exporter>,
     pub tag_key: tag::Key,
 }
 
@@ -64,9 +69,10 @@ pub fn check(config: &Config) -> Result<(), Fault> {
 }
 
 impl Built {
-    pub fn new(config: &Config) -> Result<Self, Fault> {
+    pub fn new(config: &Config, log: &Log) -> Result<Self, Fault> {
         check(config)?;
         let metrics = Arc::new(Metrics::default());
+        log.show(&metrics);
         let traffic = bind(config.listen.address, "[listen] address")?;
         let admin = bind(config.admin.address, "[admin] address")?;
         let tls = certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
@@ -96,7 +102,10 @@ impl Built {
         about(&metrics);
         let shown = Shown::new(&metrics, config);
         let tag_key = tag_key()?;
+        let (tracer, exporter) = tracing(config, &metrics)?;
+        let observers = Observers { access: config.log.access.then(|| log.clone()), tracer };
         let parts = Parts {
+            observers,
             routes,
             embedded: embedded.clone(),
             recorder: recorder.clone(),
@@ -125,6 +134,7 @@ impl Built {
             telling,
             aborts,
             shown,
+            exporter,
             tag_key,
         })
     }
@@ -181,6 +191,18 @@ fn about(metrics: &Metrics) {
     let build =
         metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
     build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+}
+
+/// Both ends of tracing, where spans are wanted.
+fn tracing(config: &Config, metrics: &Metrics) -> Result<(Option<Tracer>, Option<Exporter>), Fault> {
+    let counts = trace::Counts::new(metrics);
+    if config.trace.endpoint.is_empty() {
+        return Ok((None, None));
+    }
+    let (sender, waiting) = tokio::sync::mpsc::channel(config.trace.queue);
+    let exporter = Exporter::start(&config.trace, waiting, counts.clone());
+    let exporter = exporter.map_err(|error| Fault::new(code::UNREADABLE, error))?;
+    Ok((Some(Tracer::new(&config.trace, sender, counts)), Some(exporter)))
 }
 
 /// A fresh key for this process: canaries of another one are strangers.

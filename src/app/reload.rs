@@ -14,6 +14,7 @@ use super::side::Orders;
 use super::{Fault, code};
 use crate::clock;
 use crate::config::{self, Config, changes};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::upstream::abort::Aborts;
@@ -27,6 +28,7 @@ pub struct Reloader {
     /// Where the configuration came from.
     pub file: Option<PathBuf>,
     pub set_level: Option<SetLevel>,
+    pub log: Log,
     /// One for each thread of the path.
     pub proxies: Vec<Proxy>,
     pub embedded: Option<Embedded>,
@@ -148,6 +150,7 @@ impl Reloader {
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
             parts.idle = config.limits.idle;
             parts.aborts = config.wants_abort().then(|| self.aborts.clone());
+            parts.observers.access = config.log.access.then(|| self.log.clone());
             parts.body_copy = config.limits.body_copy.0;
             proxy.replace(parts);
         }

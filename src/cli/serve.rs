@@ -1,23 +1,23 @@
 //! `serin serve`
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::level_filters::LevelFilter;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{fmt, reload};
 
 use crate::app::{App, Fault, Setup, code};
 use crate::config::Config;
+use crate::log;
+use super::lines;
 
 /// "File size limit exceeded" on Linux, on the architectures we run on.
 const SIGXFSZ: i32 = 25;
 
 /// Runs until it is told to stop, then drains. A second signal ends it at once; a hangup reads `file` again.
 pub fn run(config: Config, file: PathBuf) -> Result<(), Fault> {
-    let set_level = log_to_stderr(config.log.level());
+    let cannot = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start the log: {error}"));
+    // Dropped at the very end, when everything has been said.
+    let (log, _writing) = log::start(config.log.queue).map_err(cannot)?;
+    let set_level = lines::install(log.clone(), config.log.level(), config.log.format);
     let internal =
         |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot wait for signals: {error}"));
     // Signals are caught before anything listens: one that comes early still drains.
@@ -38,7 +38,7 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Fault> {
         let _entered = runtime.enter();
         signal(SignalKind::hangup()).map_err(internal)?
     };
-    let app = App::start_with(config, Setup { file: Some(file), set_level: Some(Box::new(set_level)) })?;
+    let app = App::start_with(config, Setup { file: Some(file), set_level: Some(Box::new(set_level)), log })?;
     runtime.block_on(async {
         loop {
             tokio::select! {
@@ -67,17 +67,4 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Fault> {
 
 async fn either([one, two]: &mut [tokio::signal::unix::Signal; 2]) {
     tokio::select! { _ = one.recv() => {} _ = two.recv() => {} }
-}
-
-/// Returns what changes the level later.
-fn log_to_stderr(level: LevelFilter) -> impl Fn(LevelFilter) + Send + Sync + 'static {
-    let (filter, handle) = reload::Layer::new(level);
-    let lines = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    tracing_subscriber::registry().with(filter).with(lines).init();
-    move |level| {
-        let _ = handle.reload(level);
-    }
 }

@@ -25,6 +25,7 @@ const REPLACEABLE: &[&str] = &[
     "[limits] h2_streams",
     "[limits] h2_ping",
     "[log] level",
+    "[log] access",
 ];
 
 /// The keys whose values differ, as they are named in messages: `[limits] head`, `[[upstream]]`.

@@ -1,5 +1,6 @@
 //! Who answers a request: a member of its route's group, the engine in their place, or we ourselves.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::Method;
@@ -188,16 +189,29 @@ fn draw() -> u64 {
 
 /// The place with an upstream that an exchange holds until its end, when the breaker hears how it went.
 #[derive(Clone, Default)]
-pub struct Held(Arc<Mutex<Option<Ticket>>>);
+pub struct Held(Arc<Places>);
+
+#[derive(Default)]
+struct Places {
+    ticket: Mutex<Option<Ticket>>,
+    /// How many upstreams it was sent to.
+    taken: AtomicU32,
+}
 
 impl Held {
     fn put(&self, ticket: Ticket) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+        self.0.taken.fetch_add(1, Relaxed);
+        *self.0.ticket.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+    }
+
+    /// How many upstreams the exchange was sent to.
+    pub fn attempts(&self) -> u32 {
+        self.0.taken.load(Relaxed)
     }
 
     /// Gives the place back; yields who it was with.
     pub fn settle(&self, outcome: Outcome) -> Option<Arc<Member>> {
-        let ticket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let ticket = self.0.ticket.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         ticket.ended(outcome);
         Some(ticket.member().clone())
     }

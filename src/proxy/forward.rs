@@ -10,12 +10,14 @@ use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
 use super::respond::{Form, Refusal, refuse};
 use super::settle::{Permit, abort_id};
 use super::upgrade::{self, Wish};
+use super::witness::Witness;
 use super::{Parts, Response};
 use crate::body::replay::Replay;
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
 use crate::recorder::tap::{self, Exchange, Tap, Wanted};
+use crate::server::Peer;
 use crate::units::Span;
 use crate::upstream::breaker::Outcome;
 use crate::upstream::{self, Body, embedded};
@@ -32,6 +34,8 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let closes = malformed.is_some();
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
+    let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
+    let witness = parts.observers.begin(&mut head, origin, peer);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
     let wish = Wish::of(&mut head, &parts.upgrades);
     headers::end_hop(&mut head.headers);
@@ -48,7 +52,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         wanted = Wanted::Meta;
     }
     let held = Held::default();
-    let settle = settle(parts, &head.headers, held.clone(), origin, permit);
+    let settle = settle(parts, &head.headers, held.clone(), origin, permit, witness);
     let recorder = parts.recorder.clone();
     let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.body_copy, settle);
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.body_copy));
@@ -88,6 +92,7 @@ fn settle(
     held: Held,
     origin: Origin,
     permit: Option<Permit>,
+    witness: Option<Witness>,
 ) -> tap::OnEnd {
     let accounts = parts.accounts.clone();
     let aborts = parts.aborts.clone().map(|aborts| (aborts, headers.get(&REQUEST_ID).cloned()));
@@ -101,6 +106,7 @@ fn settle(
         {
             aborts.tell(member, id);
         }
+        witness.map(|witness| witness.ended(ended, held.attempts()))
     })
 }
 

@@ -40,9 +40,12 @@ pub struct Ended<'a> {
     pub bytes_down: u64,
 }
 
-/// Called once, when an exchange ends.
-pub type OnEnd = Box<dyn FnOnce(&Ended<'_>) + Send>;
+/// Settles an exchange when it ends, once; may leave something to be done with its record.
+pub type OnEnd = Box<dyn FnOnce(&Ended<'_>) -> Option<After> + Send>;
 type OnBegin = Box<dyn FnOnce(&[u8]) + Send>;
+
+/// Done with the record of an exchange that has ended: off the path, once its content was read, or here if it is not to be.
+pub type After = Box<dyn FnOnce(&record::Exchange) + Send>;
 
 /// How much of an exchange is to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +241,7 @@ impl Exchange {
         }
         let phase = if end == End::Complete { Phase::Done } else { self.phase() };
         let elapsed = self.started.elapsed();
-        if let Some(settle) = self.on_end.take() {
+        let after = self.on_end.take().and_then(|settle| {
             settle(&Ended {
                 end,
                 phase,
@@ -251,22 +254,25 @@ impl Exchange {
                 first_byte: self.first_byte,
                 bytes_up: self.request.as_ref().map_or(0, Copied::length) + self.carried_up,
                 bytes_down: self.length,
-            });
-        }
+            })
+        });
         self.record.end = end.into();
         self.record.phase = phase.into();
         self.record.end_micros = elapsed.as_micros() as u64;
         self.record.first_byte_micros = self.first_byte.map_or(0, |seconds| (seconds * 1e6) as u64);
+        self.record.upstream.clone_from(&self.upstream);
+        self.stand_in.clone_into(&mut self.record.served_by);
         match self.wanted {
-            Wanted::Off(why) => self.recorder.ledger().off(self.record.origin(), why),
-            Wanted::Full | Wanted::Meta => self.offer(),
+            Wanted::Off(why) => {
+                self.recorder.ledger().off(self.record.origin(), why);
+                after.into_iter().for_each(|after| after(&self.record));
+            }
+            Wanted::Full | Wanted::Meta => self.offer(after),
         }
     }
 
-    fn offer(&mut self) {
+    fn offer(&mut self, after: Option<After>) {
         let mut exchange = std::mem::take(&mut self.record);
-        exchange.upstream.clone_from(&self.upstream);
-        self.stand_in.clone_into(&mut exchange.served_by);
         let full = self.wanted == Wanted::Full;
         let none = Kept::new(self.recorder.budget().lease(0));
         let response = std::mem::replace(&mut self.response, none);
@@ -296,7 +302,7 @@ impl Exchange {
         };
         exchange.record_level = level.into();
         // Counted as recorded only once it is durable; the writer does that.
-        self.recorder.offer(Offered { exchange, leases, why });
+        self.recorder.offer(Offered { exchange, leases, why, after });
     }
 }
 

@@ -75,6 +75,7 @@ fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget:
                 let [clients, canaries] = &mut lanes;
                 let lane = if offered.exchange.origin() == Origin::Client { clients } else { canaries };
                 complete(&mut offered.exchange, ledger);
+                offered.show();
                 lane.take(offered);
                 false
             }
@@ -180,7 +181,7 @@ impl Lane {
         }
     }
 
-    fn take(&mut self, Offered { exchange, leases, why }: Offered) {
+    fn take(&mut self, Offered { exchange, leases, why, .. }: Offered) {
         self.come_back();
         let level = exchange.record_level();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
