@@ -5,6 +5,7 @@ pub mod chat_model;
 mod fleet;
 mod path;
 mod reload;
+mod shown;
 mod side;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use crate::config::{ClientEof, Config};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
+use crate::proxy::settle::Accounts;
 use crate::recorder::writer::Writer;
 use crate::server;
 use crate::trace::export::Exporter;
@@ -93,6 +95,7 @@ impl App {
     pub fn start_with(config: Config, setup: Setup) -> Result<Self, Fault> {
         build::raise_file_limit();
         let built = Built::new(&config, &setup.log)?;
+        announce(&config, setup.file.as_deref());
         let internal = |error: std::io::Error| Fault::new(code::INTERNAL, format!("cannot start: {error}"));
         let traffic = built.traffic.local_addr().map_err(internal)?;
         let admin = built.admin.local_addr().map_err(internal)?;
@@ -125,21 +128,7 @@ impl App {
         let side = Side {
             listener: built.admin,
             tls: built.admin_tls,
-            admin: Admin::new(admin::Parts {
-                metrics: built.metrics.clone(),
-                accounts: built.accounts,
-                embedded: built.embedded,
-                draining: draining.clone(),
-                access: built.admin_access,
-                config_hash: {
-                    let reloader = reloader.clone();
-                    Box::new(move || reloader.hash())
-                },
-                reload: {
-                    let reloader = reloader.clone();
-                    Box::new(move || reload(&reloader))
-                },
-            }),
+            admin: admin_side(built.admin_access, built.accounts, &built.metrics, &draining, &reloader),
             limits,
             canaries: Canaries { traffic, barred, tag_key: built.tag_key, metrics: canary_metrics },
             orders: ordered,
@@ -193,6 +182,22 @@ impl App {
     }
 }
 
+/// What this process is, for whoever reads its log later.
+fn announce(config: &Config, file: Option<&std::path::Path>) {
+    let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
+    let record =
+        if config.record.enabled { config.record.dir.display().to_string() } else { "off".to_owned() };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = %file.unwrap_or("none".as_ref()).display(),
+        hash = config.hash(),
+        upstreams = if names.is_empty() { "embedded".to_owned() } else { names.join(",") },
+        record,
+        canary = config.canary.enabled,
+        "starting"
+    );
+}
+
 fn limits(config: &Config) -> server::Limits {
     server::Limits {
         connections: config.limits.connections,
@@ -203,7 +208,23 @@ fn limits(config: &Config) -> server::Limits {
     }
 }
 
-/// A reload that was asked for over the admin side: what changed, or the status and the reason of a refusal.
-fn reload(reloader: &Reloader) -> Result<Vec<String>, (hyper::StatusCode, String)> {
-    reloader.reload().map_err(|fault| (reload::status(&fault), fault.message))
+/// What the admin side may see and do.
+fn admin_side(
+    access: admin::Access,
+    accounts: Accounts,
+    metrics: &Arc<Metrics>,
+    draining: &Arc<AtomicBool>,
+    reloader: &Arc<Reloader>,
+) -> Admin {
+    let (read, again) = (reloader.clone(), reloader.clone());
+    let reload = move || again.reload().map_err(|fault| (reload::status(&fault), fault.message));
+    Admin::new(admin::Parts {
+        metrics: metrics.clone(),
+        accounts,
+        embedded: reloader.embedded.clone(),
+        draining: draining.clone(),
+        access,
+        config_hash: Box::new(move || read.hash()),
+        reload: Box::new(reload),
+    })
 }

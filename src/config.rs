@@ -2,12 +2,14 @@
 
 pub mod changes;
 mod log;
+mod remedy;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::proxy::clients::{ClientBy, Terms};
 use crate::proxy::route;
 use crate::units::{Size, Span};
 use crate::upstream::{self, affinity, breaker, embedded};
@@ -87,9 +89,47 @@ pub struct Limits {
     pub client_stall: Span,
     pub pool_idle: Span,
     pub pool_size: usize,
+    pub per_client: usize,
+    pub per_client_rate: f64,
+    pub per_client_burst: u32,
+    pub per_client_table: usize,
+    pub client_by: ClientBy,
     pub h2_streams: usize,
     pub h2_ping: Span,
     pub drain: Span,
+}
+
+impl Limits {
+    /// What one client may do.
+    pub fn client_terms(&self) -> Terms {
+        Terms {
+            in_flight: self.per_client,
+            rate: self.per_client_rate,
+            burst: self.per_client_burst,
+            by: self.client_by,
+            table: self.per_client_table,
+        }
+    }
+
+    fn check_clients(&self) -> Result<(), String> {
+        if !(0.0..=1e6).contains(&self.per_client_rate) {
+            return Err(format!("[limits] per_client_rate = {} is no rate; 0 is none", self.per_client_rate));
+        }
+        if self.per_client_burst == 0 {
+            return Err(
+                "[limits] per_client_burst = 0 would let nothing through; it must be at least 1".into()
+            );
+        }
+        // A client with something in flight is never forgotten: the table must hold as many as there can be.
+        let limited = self.per_client > 0 || self.per_client_rate > 0.0;
+        match limited && self.per_client_table < self.in_flight {
+            true => Err(format!(
+                "[limits] per_client_table = {} is smaller than in_flight = {}; make it at least as large",
+                self.per_client_table, self.in_flight
+            )),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Default for Listen {
@@ -129,6 +169,11 @@ impl Default for Limits {
             client_stall: Span::seconds(120),
             pool_idle: Span::seconds(4),
             pool_size: 1_024,
+            per_client: 0,
+            per_client_rate: 0.0,
+            per_client_burst: 10,
+            per_client_table: 65_536,
+            client_by: ClientBy::Key,
             h2_streams: 100,
             h2_ping: Span::seconds(30),
             drain: Span::seconds(180),
@@ -160,6 +205,7 @@ impl Config {
                 error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
             let key = text.lines().nth(line - 1).and_then(|line| Some(line.split_once('=')?.0.trim()));
             let message = error.message().replace("unknown field", "unknown key").replace('\n', "; ");
+            let message = remedy::add(message, text.lines().nth(line - 1).unwrap_or_default());
             match key {
                 Some(key) if !message.contains(key) => Error::Bad(format!("{name}:{line}: {key}: {message}")),
                 _ => Error::Bad(format!("{name}:{line}: {message}")),
@@ -205,6 +251,7 @@ impl Config {
             return Err("[record] dir = \"\" names no directory; name one, or set enabled = false".into());
         }
         self.check_upgrades()?;
+        self.limits.check_clients()?;
         self.check_counts()?;
         self.check_durations()
     }
@@ -385,6 +432,19 @@ mod tests {
             ("[record]\ndir = \"\"", "names no directory"),
             ("[log]\nlevel = \"inof\"", "config.toml:2: level: unknown variant `inof`, expected one of"),
             ("x =", "config.toml:1: "),
+            (
+                "[listen]\naddress = \"localhost:8080\"",
+                "write an IP address and a port, such as \"127.0.0.1:8080\"",
+            ),
+            ("[upstream]\nname = \"a\"", "config.toml:1: upstream"),
+            ("[upstream]\nname = \"a\"", "write [[upstream]] with two brackets"),
+            ("[limits]\nhead = 5", "write it in quotes with its unit, such as \"30s\" or \"64MiB\""),
+            ("[limits]\nhead = 5s", "write it in quotes with its unit"),
+            ("[[upstream]]\nurl = \"http://h\"", "each [[upstream]] needs a name of your choice"),
+            ("[limits]\nper_client_rate = -1", "is no rate"),
+            ("[limits]\nper_client = 1\nper_client_table = 5", "at least as large"),
+            ("[trace]\nendpoint = \"collector\"", "[trace] endpoint"),
+            ("[trace]\nratio = 2", "goes from 0 to 1"),
         ];
         for (text, expected) in cases {
             let message = bad(text);

@@ -126,15 +126,19 @@ fn run(waiting: &Receiver<Line>, error: &mut dyn Write, output: &mut dyn Write) 
             let full = errors.len() + outputs.len() >= BATCH;
             next = if full { None } else { waiting.try_recv().ok() };
         }
-        for (bytes, place) in [(&mut errors, &mut *error), (&mut outputs, &mut *output)] {
-            if !bytes.is_empty() {
-                let _ = place.write_all(bytes).and_then(|()| place.flush());
-                bytes.clear();
-            }
-        }
+        write(&mut errors, error);
+        write(&mut outputs, output);
         for tell in told {
             let _ = tell.try_send(());
         }
+    }
+}
+
+/// Writes what has gathered. A reader that is gone is nobody's fault here, and nobody could be told.
+fn write(bytes: &mut Vec<u8>, place: &mut dyn Write) {
+    if !bytes.is_empty() {
+        let _ = place.write_all(bytes).and_then(|()| place.flush());
+        bytes.clear();
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod answer;
+pub mod clients;
 pub mod forward;
 pub mod headers;
 pub mod respond;
@@ -25,6 +26,7 @@ use crate::units::Span;
 use crate::upstream::Body;
 use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
+use clients::{Clients, Terms};
 use route::Routes;
 use settle::Accounts;
 use witness::Observers;
@@ -47,6 +49,9 @@ pub struct Parts {
     pub embedded: Option<Embedded>,
     pub recorder: Recorder,
     pub accounts: Accounts,
+    /// Every client has its own limits.
+    pub clients: Clients,
+    pub client_terms: Terms,
     pub observers: Observers,
     pub tag_key: tag::Key,
     /// The most that is kept of one body, either way.

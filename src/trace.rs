@@ -14,9 +14,9 @@ use prometheus::IntCounterVec;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::ids;
 use crate::metrics::Metrics;
 use crate::units::Span as Duration;
-use crate::ids;
 use otlp::Span;
 use parent::Parent;
 
@@ -212,7 +212,6 @@ fn drawn(id: [u8; 16], ratio: f64) -> bool {
     ((u64::from_be_bytes(low) >> 11) as f64) < ratio * (1u64 << 53) as f64
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,7 +226,9 @@ mod tests {
 
     fn headers(values: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        values.iter().for_each(|value| drop(headers.append(TRACEPARENT, HeaderValue::from_static(value))));
+        for value in values {
+            headers.append(TRACEPARENT, HeaderValue::from_static(value));
+        }
         headers
     }
 

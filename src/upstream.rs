@@ -102,7 +102,7 @@ pub enum HostHeader {
 /// What went wrong between us and an upstream.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    #[error("refused the connection: {0}")]
+    #[error("cannot be reached: {0}")]
     Refused(String),
     /// Its breaker is open: nothing was tried.
     #[error("has failed again and again and is left alone for a moment")]

@@ -8,7 +8,7 @@ use rustls::crypto::SecureRandom;
 use tokio_rustls::TlsAcceptor;
 
 use super::fleet::Fleet;
-use super::reload::Shown;
+use super::shown::Shown;
 use super::{Fault, chat_model, code};
 use crate::admin;
 use crate::config::Config;
@@ -16,6 +16,7 @@ use crate::fidelity::tag;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::Parts;
+use crate::proxy::clients::Clients;
 use crate::proxy::settle::Accounts;
 use crate::proxy::witness::Observers;
 use crate::recorder::Recorder;
@@ -105,6 +106,8 @@ impl Built {
         let (tracer, exporter) = tracing(config, &metrics)?;
         let observers = Observers { access: config.log.access.then(|| log.clone()), tracer };
         let parts = Parts {
+            clients: Clients::new(&metrics, tag_key.derive("client limits")),
+            client_terms: config.limits.client_terms(),
             observers,
             routes,
             embedded: embedded.clone(),

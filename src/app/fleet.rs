@@ -80,7 +80,9 @@ impl Fleet {
                 self.liveness.forget(name);
             }
         }
-        let all = |members: &'_ [(Mark, Arc<Member>)]| members.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>();
+        let all = |members: &'_ [(Mark, Arc<Member>)]| {
+            members.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>()
+        };
         let (gone, kept) = (all(&self.members), all(&built.members));
         self.families.relabel(&gone, &kept);
         (self.members, self.seen) = (built.members, built.seen);
@@ -93,9 +95,7 @@ impl Fleet {
             Mistake::File(_) => code::UNREADABLE,
         };
         match Http::new(section, timers(config), health) {
-            Ok(http) => {
-                Ok(Arc::new(Member::new(Arc::new(http), section, config.breaker, &self.families)))
-            }
+            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), section, config.breaker, &self.families))),
             Err(error) => {
                 let message = format!("[[upstream]] name = {:?}: {error}", section.name);
                 Err(Fault::new(code_of(&error), message))

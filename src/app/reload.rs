@@ -4,18 +4,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::StatusCode;
-use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec};
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
 use super::build::check;
 use super::fleet::Fleet;
+use super::shown::Shown;
 use super::side::Orders;
 use super::{Fault, code};
-use crate::clock;
 use crate::config::{self, Config, changes};
 use crate::log::Log;
-use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
@@ -44,54 +42,6 @@ pub struct InForce {
     pub fleet: Fleet,
 }
 
-/// What the metrics say of configurations.
-pub struct Shown {
-    hash: IntGaugeVec,
-    reloads: IntCounterVec,
-    successful: IntGauge,
-    since: Gauge,
-}
-
-impl Shown {
-    /// The one the process starts with has been read successfully.
-    pub fn new(metrics: &Metrics, config: &Config) -> Self {
-        let since = metrics.gauges(
-            "serin_config_last_reload_success_timestamp_seconds",
-            "Unix time at which the configuration in force was read.",
-            &[],
-        );
-        let shown = Self {
-            hash: metrics.int_gauges(
-                "serin_config_info",
-                "Always 1; the effective configuration's hash is in the label.",
-                &["hash"],
-            ),
-            reloads: metrics.counters(
-                "serin_config_reloads_total",
-                "Attempts to put a new configuration in force.",
-                &["outcome"],
-            ),
-            successful: metrics.gauge(
-                "serin_config_last_reload_successful",
-                "Whether the last attempt to read the configuration succeeded.",
-            ),
-            since: since.with_label_values(&[] as &[&str]),
-        };
-        for outcome in ["success", "failure"] {
-            shown.reloads.with_label_values(&[outcome]);
-        }
-        shown.in_force(config);
-        shown
-    }
-
-    fn in_force(&self, config: &Config) {
-        self.hash.reset();
-        self.hash.with_label_values(&[&config.hash()]).set(1);
-        self.successful.set(1);
-        self.since.set(clock::unix_nanos() as f64 / 1e9);
-    }
-}
-
 impl Reloader {
     /// Reads the file again and puts it in force for whatever begins from now on; yields the keys that changed. Where
     /// anything is wrong with it, everything stays as it is.
@@ -100,14 +50,12 @@ impl Reloader {
         let done = self.replace(&mut in_force);
         match &done {
             Ok(changed) => {
-                self.shown.in_force(&in_force.config);
-                self.shown.reloads.with_label_values(&["success"]).inc();
+                self.shown.reloaded(&in_force.config);
                 let (hash, changed) = (in_force.config.hash(), changed.join(", "));
                 tracing::info!(hash, changed, "the configuration was read again and is in force");
             }
             Err(fault) => {
-                self.shown.successful.set(0);
-                self.shown.reloads.with_label_values(&["failure"]).inc();
+                self.shown.failed();
                 tracing::warn!("the configuration was not reloaded and the old one stays in force: {fault}");
             }
         }
@@ -151,6 +99,7 @@ impl Reloader {
             parts.idle = config.limits.idle;
             parts.aborts = config.wants_abort().then(|| self.aborts.clone());
             parts.observers.access = config.log.access.then(|| self.log.clone());
+            parts.client_terms = config.limits.client_terms();
             parts.body_copy = config.limits.body_copy.0;
             proxy.replace(parts);
         }

@@ -95,14 +95,20 @@ impl Driver {
         }
     }
 
-    /// The ids of the models served, in the order given; `None` when they cannot be read.
-    pub async fn models(&self, probe_id: &str, api_key: Option<&str>) -> Option<Vec<String>> {
+    /// The ids of the models served, in the order given.
+    ///
+    /// # Errors
+    /// The status of the answer where they cannot be read; 0 where there was no whole answer.
+    pub async fn models(&self, probe_id: &str, api_key: Option<&str>) -> Result<Vec<String>, u16> {
         let request = self.request(Method::GET, "/v1/models", probe_id, api_key, Bytes::new());
-        let reply = self.door.send(request).await.ok()?;
-        if reply.status != 200 || reply.broken.is_some() {
-            return None;
+        let reply = self.door.send(request).await.map_err(|_| 0u16)?;
+        if reply.broken.is_some() {
+            return Err(0);
         }
-        answer::model_ids(&reply.body)
+        if reply.status != 200 {
+            return Err(reply.status);
+        }
+        answer::model_ids(&reply.body).ok_or(reply.status)
     }
 
     fn request(

@@ -39,6 +39,8 @@ pub struct Patrol {
     /// The slot of a breached stream, which gets every other probe until it is cleared.
     breached: Option<Slot>,
     breached_is_next: bool,
+    /// It has been said that no probe can be sent.
+    said: bool,
 }
 
 /// What one step of the round did.
@@ -119,6 +121,7 @@ impl Patrol {
             burst: None,
             breached: None,
             breached_is_next: false,
+            said: false,
         }
     }
 
@@ -130,9 +133,18 @@ impl Patrol {
     /// Sends the next probe, or one of a confirm burst.
     pub async fn step(&mut self) -> Step {
         let id = self.next_id();
-        let Ok(api_key) = self.config.api_key() else { return self.skip(Skip::ApiKey) };
+        let api_key = match self.config.api_key() {
+            Ok(api_key) => api_key,
+            Err(error) => return self.skip(Skip::ApiKey, &error.to_string()),
+        };
         let api_key = api_key.as_deref();
-        let Some(model) = self.model(&id, api_key).await else { return self.skip(Skip::NoModel) };
+        let model = match self.model(&id, api_key).await {
+            Ok(model) => model,
+            Err(why) => return self.skip(Skip::NoModel, &why),
+        };
+        if std::mem::take(&mut self.said) {
+            tracing::info!("canaries probe again");
+        }
         let (slot, bursting) = self.next_slot();
         let words = self.lengths.words_for(&model, slot.length, slot.length + slot.jitter);
         let recipe = Recipe { id: &id, model: &model, minter: &self.minter, words };
@@ -228,17 +240,30 @@ impl Patrol {
         }
     }
 
-    async fn model(&self, id: &str, api_key: Option<&str>) -> Option<String> {
+    /// The model to probe, or why there is none.
+    async fn model(&self, id: &str, api_key: Option<&str>) -> Result<String, String> {
         if !self.config.model.is_empty() {
-            return Some(self.config.model.clone());
+            return Ok(self.config.model.clone());
         }
-        let served = self.driver.models(id, api_key).await?;
+        let served = self.driver.models(id, api_key).await.map_err(|status| match status {
+            401 | 403 => format!(
+                "the router answers GET /v1/models with {status}: it wants a key; put one into a file and name it in \
+                 [canary] api_key_file"
+            ),
+            0 => "GET /v1/models brings no answer".to_owned(),
+            status => format!("GET /v1/models is answered with {status} and no list; name one in [canary] model"),
+        })?;
         let reference = served.iter().find(|model| *model == REFERENCE_MODEL);
-        reference.or(served.first()).cloned()
+        let none = || "GET /v1/models lists none; name one in [canary] model".to_owned();
+        reference.or(served.first()).cloned().ok_or_else(none)
     }
 
-    fn skip(&self, reason: Skip) -> Step {
+    /// Nothing is sent. Said once, and not again until something was.
+    fn skip(&mut self, reason: Skip, why: &str) -> Step {
         self.metrics.skipped(reason);
+        if !std::mem::replace(&mut self.said, true) {
+            tracing::warn!("canaries cannot probe: {why}");
+        }
         tracing::debug!(?reason, "canary probe skipped");
         Step::Skipped(reason)
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::lines;
 use crate::app::{App, Fault, Setup, code};
 use crate::config::Config;
 use crate::log;
-use super::lines;
 
 /// "File size limit exceeded" on Linux, on the architectures we run on.
 const SIGXFSZ: i32 = 25;

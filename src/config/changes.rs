@@ -24,6 +24,11 @@ const REPLACEABLE: &[&str] = &[
     "[limits] pool_size",
     "[limits] h2_streams",
     "[limits] h2_ping",
+    "[limits] per_client",
+    "[limits] per_client_rate",
+    "[limits] per_client_burst",
+    "[limits] per_client_table",
+    "[limits] client_by",
     "[log] level",
     "[log] access",
 ];

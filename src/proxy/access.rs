@@ -53,6 +53,7 @@ pub fn write(log: &Log, seen: Seen, record: &record::Exchange) {
     let agent = record.request_header("user-agent").map(|agent| String::from_utf8_lossy(agent).into_owned());
     let (end, status, micros) = (record.end().name(), record.status, record.end_micros);
     let ended = record.ended_unix_nanos();
+    let first_byte = seen.first_byte.map(|_| record.first_byte_micros as f64 / 1e6);
     let [id, method, target] = [&record.id, &record.method, &record.target].map(String::clone);
     let [upstream, served_by, model] =
         [&record.upstream, &record.served_by, &record.model].map(String::clone);
@@ -72,7 +73,7 @@ pub fn write(log: &Log, seen: Seen, record: &record::Exchange) {
             bytes_up: seen.bytes_up,
             bytes_down: seen.bytes_down,
             seconds: micros as f64 / 1e6,
-            first_byte_seconds: seen.first_byte,
+            first_byte_seconds: first_byte,
             model: &model,
             trace: &seen.trace,
             user_agent: agent.as_deref().map(Into::into),

@@ -1,11 +1,14 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
+use std::net::SocketAddr;
+
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
 use hyper::{HeaderMap, Method, Version};
 
 use super::answer::{Held, answer};
+use super::clients::Place;
 use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
 use super::respond::{Form, Refusal, refuse};
 use super::settle::{Permit, abort_id};
@@ -46,11 +49,14 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         join_cookies(&mut head.headers);
     }
 
-    let permit = parts.accounts.admit(origin, &record);
-    let shed = permit.is_none();
-    if shed && wanted == Wanted::Full {
+    let admitted = admit(parts, &head.headers, origin, peer, &record);
+    if admitted.is_err() && wanted == Wanted::Full {
         wanted = Wanted::Meta;
     }
+    let (permit, turned_away) = match admitted {
+        Ok(permit) => (Some(permit), None),
+        Err(refusal) => (None, Some(refusal)),
+    };
     let held = Held::default();
     let settle = settle(parts, &head.headers, held.clone(), origin, permit, witness);
     let recorder = parts.recorder.clone();
@@ -61,8 +67,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let bodiless = head.method == Method::HEAD;
 
     let before = clock::now().duration_since(arrived);
-    let refusal = if shed { Some(Refusal::Overloaded) } else { malformed };
-    let (mut response, end) = match refusal {
+    let (mut response, end) = match turned_away.or(malformed) {
         Some(refusal) => (refuse(&refusal, form), Some(End::ProxyRefused)),
         None => answer(parts, &mut exchange, &held, hyper::Request::from_parts(head, body)).await,
     };
@@ -91,7 +96,7 @@ fn settle(
     headers: &HeaderMap,
     held: Held,
     origin: Origin,
-    permit: Option<Permit>,
+    permit: Option<(Permit, Option<Place>)>,
     witness: Option<Witness>,
 ) -> tap::OnEnd {
     let accounts = parts.accounts.clone();
@@ -140,6 +145,23 @@ fn origin(parts: &Parts, headers: &HeaderMap) -> Origin {
             Origin::Client
         }
     }
+}
+
+/// Lets a request in: first past its client's own limits, then past those of all. Canaries are no clients.
+fn admit(
+    parts: &Parts,
+    headers: &HeaderMap,
+    origin: Origin,
+    peer: Option<SocketAddr>,
+    record: &record::Exchange,
+) -> Result<(Permit, Option<Place>), Refusal<'static>> {
+    let place = match origin {
+        Origin::Client => parts.clients.admit(&parts.client_terms, headers, peer, clock::now()),
+        Origin::Canary => Ok(None),
+    };
+    let place = place.map_err(Refusal::Limited)?;
+    let permit = parts.accounts.admit(origin, record).ok_or(Refusal::Overloaded)?;
+    Ok((permit, place))
 }
 
 /// What hyper lets pass and no proxy should.

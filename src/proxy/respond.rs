@@ -1,10 +1,13 @@
 //! The only file that makes answers of our own. They have the form of the API's errors, so that clients can read them.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
+use super::clients::Limited;
 use crate::upstream::{Body, Failure, Response};
 
 /// Why the proxy answers itself.
@@ -12,6 +15,8 @@ use crate::upstream::{Body, Failure, Response};
 pub enum Refusal<'a> {
     /// All permits are taken.
     Overloaded,
+    /// This client is at its limit.
+    Limited(Limited),
     /// No upstream covers this path.
     NoRoute,
     /// The request does not say which host it is for, or says it twice (RFC 9112 section 3.2).
@@ -43,6 +48,7 @@ impl Refusal<'_> {
     fn status(&self) -> StatusCode {
         match self {
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Host => StatusCode::BAD_REQUEST,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
@@ -58,6 +64,7 @@ impl Refusal<'_> {
     fn code(&self) -> &'static str {
         match self {
             Self::Overloaded => "overloaded",
+            Self::Limited(_) => "rate_limit_exceeded",
             Self::NoRoute => "no_route",
             Self::Host => "bad_host",
             Self::Connect => "no_tunnels",
@@ -75,6 +82,15 @@ impl Refusal<'_> {
     fn message(&self) -> String {
         match self {
             Self::Overloaded => "too many requests are in flight; try again shortly".to_owned(),
+            Self::Limited(Limited { by: "rate", wait }) => {
+                format!(
+                    "this client sends more requests than it may; the next one may come in {} s",
+                    seconds(*wait)
+                )
+            }
+            Self::Limited(_) => {
+                "this client has as many requests in flight as it may; let one end first".to_owned()
+            }
             Self::NoRoute => "no upstream is configured for this path".to_owned(),
             Self::Host => "a request carries exactly one Host header".to_owned(),
             Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
@@ -87,9 +103,10 @@ impl Refusal<'_> {
     fn fault(&self) -> Fault {
         match self {
             Self::Overloaded | Self::NoRoute => Fault::Proxy,
-            Self::Host | Self::Connect | Self::Upstream { cause: Failure::ClientBody(_), .. } => {
-                Fault::Client
-            }
+            Self::Limited(_)
+            | Self::Host
+            | Self::Connect
+            | Self::Upstream { cause: Failure::ClientBody(_), .. } => Fault::Client,
             Self::Upstream { .. } => Fault::Upstream,
         }
     }
@@ -105,16 +122,18 @@ impl Form {
         let (message, code) = (refusal.message(), refusal.code());
         match self {
             Self::OpenAi => {
-                let kind = match refusal.fault() {
-                    Fault::Client => "invalid_request_error",
-                    Fault::Upstream => "upstream_error",
-                    Fault::Proxy => "proxy_error",
+                let kind = match (refusal.fault(), refusal.status()) {
+                    (Fault::Client, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_error",
+                    (Fault::Client, _) => "invalid_request_error",
+                    (Fault::Upstream, _) => "upstream_error",
+                    (Fault::Proxy, _) => "proxy_error",
                 };
                 json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
             }
             Self::Anthropic => {
                 // The types this API knows; whose fault it was is in the code.
                 let kind = match (refusal.fault(), refusal.status()) {
+                    (Fault::Client, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_error",
                     (Fault::Client, _) => "invalid_request_error",
                     (_, StatusCode::SERVICE_UNAVAILABLE) => "overloaded_error",
                     (_, StatusCode::NOT_FOUND) => "not_found_error",
@@ -132,8 +151,17 @@ pub fn refuse(refusal: &Refusal<'_>, form: Form) -> Response {
     let mut response = Response::new(Body::whole(Bytes::from(form.body(refusal).to_string())));
     *response.status_mut() = refusal.status();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if response.status() == StatusCode::SERVICE_UNAVAILABLE {
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let wait = match refusal {
+        Refusal::Limited(limited) => Some(seconds(limited.wait)),
+        _ => (response.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(1),
+    };
+    if let Some(wait) = wait {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(wait));
     }
     response
+}
+
+/// Whole seconds, of which a wait has at least one.
+fn seconds(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0 || wait.is_zero())
 }

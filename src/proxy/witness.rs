@@ -42,7 +42,12 @@ struct Traced {
 impl Observers {
     /// Begins to watch an exchange; `None` if nobody wants to know. A trace that is to go on in the upstream puts its mark
     /// into the headers here.
-    pub fn begin(&self, head: &mut request::Parts, origin: Origin, client: Option<SocketAddr>) -> Option<Witness> {
+    pub fn begin(
+        &self,
+        head: &mut request::Parts,
+        origin: Origin,
+        client: Option<SocketAddr>,
+    ) -> Option<Witness> {
         let access = self.access.clone().filter(|_| origin == Origin::Client);
         let came_with = access.as_ref().and_then(|_| trace::parent(&head.headers));
         let begun = self.tracer.as_ref().and_then(|tracer| tracer.begin(&mut head.headers));

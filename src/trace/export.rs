@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::otlp::{self, Exported, Span};
 use super::{Config, Counts, Fate};
 use crate::ids;
-use crate::upstream::connect::Endpoint;
+use crate::upstream::connect::{Endpoint, Versions};
 
 /// Spans sent together, and how long the first of them waits for others.
 const BATCH: usize = 512;
@@ -43,10 +43,17 @@ pub struct Target {
 #[derive(Debug, PartialEq)]
 enum Sent {
     /// All but so many were taken.
-    Taken { rejected: u64 },
+    Taken {
+        rejected: u64,
+    },
     /// Not now; perhaps after this.
-    Later { wait: Option<Duration>, why: String },
-    Never { why: String },
+    Later {
+        wait: Option<Duration>,
+        why: String,
+    },
+    Never {
+        why: String,
+    },
 }
 
 impl Target {
@@ -54,16 +61,17 @@ impl Target {
     pub fn read(config: &Config) -> Result<Self, String> {
         let url = &config.endpoint;
         let at = |error: String| format!("[trace] endpoint: {error}");
-        let uri: hyper::Uri =
-            url.parse().map_err(|error| at(format!("{url:?} cannot be read: {error}; write http://HOST:4318")))?;
+        let uri: hyper::Uri = url
+            .parse()
+            .map_err(|error| at(format!("{url:?} cannot be read: {error}; write http://HOST:4318")))?;
         let path = match uri.path_and_query().map_or("/", |path| path.as_str()) {
             "/" => "/v1/traces".to_owned(),
             path => path.to_owned(),
         };
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let endpoint =
-            Endpoint::parse(&format!("{scheme}://{authority}"), None).map_err(|error| at(error.to_string()));
+        let endpoint = Endpoint::parse(&format!("{scheme}://{authority}"), Versions::One, None)
+            .map_err(|error| at(error.to_string()));
         Ok(Self { endpoint: endpoint?, path, headers: headers(&config.headers_file)? })
     }
 }
@@ -130,7 +138,8 @@ impl Sending {
     async fn run(&mut self, mut waiting: mpsc::Receiver<Span>) {
         let mut spans = Vec::new();
         while waiting.recv_many(&mut spans, BATCH).await > 0 {
-            let gathering = async { while spans.len() < BATCH && waiting.recv_many(&mut spans, BATCH).await > 0 {} };
+            let gathering =
+                async { while spans.len() < BATCH && waiting.recv_many(&mut spans, BATCH).await > 0 {} };
             let _ = tokio::time::timeout(GATHER, gathering).await;
             self.send(std::mem::take(&mut spans), &waiting).await;
         }
@@ -146,7 +155,9 @@ impl Sending {
             let last = waiting.is_closed() || attempt == ATTEMPTS;
             let limit = if waiting.is_closed() { self.timeout.min(LAST) } else { self.timeout };
             let sent = tokio::time::timeout(limit, self.attempt(body.clone())).await;
-            match sent.unwrap_or_else(|_| Sent::Later { wait: None, why: format!("no answer within {limit:?}") }) {
+            match sent
+                .unwrap_or_else(|_| Sent::Later { wait: None, why: format!("no answer within {limit:?}") })
+            {
                 Sent::Taken { rejected } => return self.taken(count, rejected),
                 Sent::Never { why } => return self.lost(Fate::Rejected, count, &why),
                 Sent::Later { why, .. } if last => return self.lost(Fate::Unreachable, count, &why),
@@ -212,7 +223,8 @@ impl Sending {
     fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, String> {
         let request = Request::post(self.target.path.as_str()).body(Full::new(body));
         let mut request = request.map_err(|error| error.to_string())?;
-        let host = HeaderValue::try_from(self.target.endpoint.authority()).map_err(|error| error.to_string())?;
+        let host =
+            HeaderValue::try_from(self.target.endpoint.authority()).map_err(|error| error.to_string())?;
         *request.headers_mut() = self.target.headers.clone();
         let headers = request.headers_mut();
         headers.insert(HOST, host);

@@ -28,7 +28,11 @@ impl Parent {
         let (known, rest) = text.split_at_checked(55)?;
         let mut fields = known.split('-');
         let [version] = hex(fields.next()?)?;
-        let parent = Self { trace: hex(fields.next()?)?, span: hex(fields.next()?)?, flags: hex::<1>(fields.next()?)?[0] };
+        let parent = Self {
+            trace: hex(fields.next()?)?,
+            span: hex(fields.next()?)?,
+            flags: hex::<1>(fields.next()?)?[0],
+        };
         let ends_well = match version {
             0 => rest.is_empty(),
             0xff => false,

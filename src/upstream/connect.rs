@@ -130,14 +130,24 @@ impl Endpoint {
         self.open_in(Versions::One, limit).await
     }
 
+    /// A name nobody knows is told apart from a server that is not there.
+    async fn tcp(&self) -> io::Result<TcpStream> {
+        let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await.map_err(|error| {
+            io::Error::new(error.kind(), format!("its name {:?} cannot be resolved: {error}", self.host))
+        });
+        let addresses: Vec<_> = found?.collect();
+        TcpStream::connect(addresses.as_slice()).await
+    }
+
     async fn open_in(&self, versions: Versions, limit: Duration) -> io::Result<Stream> {
         let opening = async {
-            let tcp = TcpStream::connect((self.host.as_str(), self.port)).await?;
+            let tcp = self.tcp().await?;
             tcp.set_nodelay(true)?;
             match &self.tls {
                 None => Ok(Stream::new(Kind::Tcp(tcp), versions)),
                 Some((tls, name)) => {
-                    let tls = tls.with_alpn(versions.offered()).connect(name.clone(), tcp).await?;
+                    let tls =
+                        tls.with_alpn(versions.offered()).connect(name.clone(), tcp).await.map_err(told)?;
                     let stream = Stream::new(Kind::Tls(Box::new(tls)), versions);
                     match versions == Versions::Two && !stream.http2 {
                         true => Err(io::Error::other("does not speak HTTP/2; set http = \"auto\"")),
@@ -149,6 +159,19 @@ impl Endpoint {
         tokio::time::timeout(limit, opening).await.unwrap_or_else(|_| {
             Err(io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {limit:?}")))
         })
+    }
+}
+
+/// Says of a failed handshake what it most likely means.
+fn told(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidMessage(_)) => io::Error::new(
+            error.kind(),
+            format!("does not speak TLS, so its url may have to begin with http:// ({error})"),
+        ),
+        Some(_) => io::Error::new(error.kind(), format!("no TLS with it: {error}")),
+        None => error,
     }
 }
 

@@ -142,3 +142,73 @@ fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
         "refused requests are recorded too"
     );
 }
+
+#[test]
+fn what_keeps_an_upstream_from_being_reached_is_told_apart() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let plain_port = listener.local_addr().unwrap().port();
+    // Answers whatever comes in the way of a server that speaks no TLS.
+    let _answering = std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let _ = std::io::Write::write_all(
+                &mut &stream,
+                b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+            );
+            let _ = std::io::Read::read(&mut &stream, &mut [0; 1024]);
+        }
+    });
+    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (url, expected) in [
+        (format!("http://{nowhere}"), "refused"),
+        ("http://no-such-host.invalid:80".to_owned(), "its name \"no-such-host.invalid\" cannot be resolved"),
+        (
+            format!("https://127.0.0.1:{plain_port}"),
+            "does not speak TLS, so its url may have to begin with http://",
+        ),
+    ] {
+        let serin = Serin::start(&format!(
+            "[[upstream]]\nname = \"router\"\nurl = \"{url}\"\n[fallback]\nfor = []\n"
+        ));
+        let answer = wire::send(serin.traffic(), &wire::post("/v1/chat/completions", "", b"{}"));
+        let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(answer.status == 502 && message.contains(expected), "{} {message:?}", answer.status);
+    }
+}
+
+#[test]
+fn the_log_says_what_started_and_why_canaries_do_not_run() {
+    let upstream = Upstream::canned(whole("401 Unauthorized", "application/json", b"{}"));
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n[canary]\nenabled = true\n\
+         interval = \"100ms\"\n",
+        upstream.address
+    );
+    std::fs::write(dir.path().join("config.toml"), base(dir.path(), &text)).unwrap();
+    let mut child = program::command(dir.path()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut errors = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
+    let mut said = String::new();
+    while !said.contains("canaries cannot probe") {
+        said.push_str(&errors.next().expect("it ended").unwrap());
+    }
+    while upstream.received().len() < 4 {
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
+    }
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    let rest: String = errors.map(Result::unwrap).collect();
+    child.wait().unwrap();
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    for part in [
+        "starting",
+        &version,
+        "config=config.toml",
+        "hash=",
+        "upstreams=\"router\"",
+        "record=",
+        "canary=true",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(said.contains("401") && said.contains("[canary] api_key_file"), "{said}");
+    assert!(!rest.contains("canaries cannot probe"), "said once: {rest}");
+}

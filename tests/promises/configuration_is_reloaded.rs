@@ -21,7 +21,8 @@ fn reload(serin: &Serin, text: &str) -> Answer {
 }
 
 fn chat(serin: &Serin) -> Answer {
-    wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{\"model\": \"m\", \"messages\": []}"))
+    let body = b"{\"model\": \"m\", \"max_tokens\": 4, \"messages\": [{\"role\": \"user\", \"content\": \"hello\"}]}";
+    wire::send(serin.traffic(), &post("/v1/chat/completions", "", body))
 }
 
 #[test]

@@ -215,6 +215,6 @@ async fn models_are_listed() {
     let (first, second) = server
         .during(answer, async { (driver.models("p", None).await, driver.models("p", None).await) })
         .await;
-    assert_eq!(first, Some(vec!["a".to_owned(), "b".to_owned()]));
-    assert_eq!(second, None);
+    assert_eq!(first, Ok(vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(second, Err(500));
 }

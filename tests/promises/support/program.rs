@@ -34,8 +34,13 @@ impl Program {
     }
 
     /// Starts it with the `config.toml` that lies in `dir`, and waits until it says where it listens.
-    pub fn start(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    pub fn start(command: Command) -> Self {
+        Self::start_into(command, Stdio::null())
+    }
+
+    /// The same, with its standard output somewhere.
+    pub fn start_into(mut command: Command, output: Stdio) -> Self {
+        let mut child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         loop {
