@@ -31,7 +31,7 @@ pub use build::check;
 use chat_model::Fetching;
 use path::Path;
 use reload::{InForce, Reloader, SetLevel};
-use side::{Canaries, Orders, Side};
+use side::{Canaries, Orders, Side, Tasks};
 
 /// Why the app cannot start or run, with the exit code of the command line's contract.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +133,7 @@ impl App {
             canaries: Canaries { traffic, barred, tag_key: built.tag_key, metrics: canary_metrics },
             orders: ordered,
             telling: built.telling,
+            tasks: Tasks::new(&built.metrics),
             draining: stopped,
             stopped: side_stopped,
         };

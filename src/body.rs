@@ -11,4 +11,6 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub trait Edges {
     /// Lengths of the pieces of the latest data frame; empty when it was received as it is.
     fn edges(&self) -> &[u32];
+    /// Lets go of whatever the body comes from, now: nobody wants the rest.
+    fn abandon(&mut self) {}
 }

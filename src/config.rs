@@ -50,6 +50,8 @@ pub struct Listen {
     pub client_eof: ClientEof,
     /// Protocols a client may go on in after HTTP.
     pub upgrades: Vec<String>,
+    /// Adds `X-Accel-Buffering: no` to streams that lack it, for an nginx in front.
+    pub no_buffering: bool,
 }
 
 /// What a client means that closes only its writing side.
@@ -140,6 +142,7 @@ impl Default for Listen {
             key_file: PathBuf::new(),
             client_eof: ClientEof::Cancel,
             upgrades: vec!["websocket".to_owned()],
+            no_buffering: false,
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct Parts {
     pub body_copy: u64,
     /// Protocols that a connection may go on in.
     pub upgrades: Vec<String>,
+    /// Whether streams are marked for an nginx in front of us.
+    pub no_buffering: bool,
     /// How long nothing may pass on such a connection.
     pub idle: Span,
     /// Where some upstream wants to be told of clients that left.

@@ -185,6 +185,10 @@ impl http_body::Body for Body {
 }
 
 impl Edges for Body {
+    fn abandon(&mut self) {
+        *self = Self::whole("");
+    }
+
     fn edges(&self) -> &[u32] {
         match self {
             Self::Http(body) => body.edges(),

@@ -116,6 +116,7 @@ impl Built {
             tag_key: tag_key.clone(),
             body_copy: config.limits.body_copy.0,
             upgrades: config.listen.upgrades.clone(),
+            no_buffering: config.listen.no_buffering,
             idle: config.limits.idle,
             aborts: config.wants_abort().then(|| aborts.clone()),
         };

@@ -23,7 +23,7 @@ pub struct Fleet {
     families: Families,
     liveness: health::Families,
     /// Where conversations went; outlives every configuration.
-    balance: Arc<Balance>,
+    table: Arc<Table>,
     members: Vec<(Mark, Arc<Member>)>,
     /// Every name there ever was.
     seen: BTreeSet<String>,
@@ -35,10 +35,9 @@ struct Mark(blake3::Hash);
 
 impl Fleet {
     pub fn new(config: &Config, metrics: &Metrics) -> Self {
-        let table = Table::new(config.balance.affinity_entries, metrics);
-        let balance = Arc::new(Balance { config: config.balance.clone(), table });
+        let table = Arc::new(Table::new(config.balance.affinity_entries, metrics));
         let (families, liveness) = (Families::new(metrics), health::Families::new(metrics));
-        Self { families, liveness, balance, members: Vec::new(), seen: BTreeSet::new() }
+        Self { families, liveness, table, members: Vec::new(), seen: BTreeSet::new() }
     }
 
     /// The members of `config`, in its order. Those in use that it does not change are the same ones, with their
@@ -67,7 +66,8 @@ impl Fleet {
 
     /// The way of each path to them.
     pub fn routes(&self, config: &Config, members: &[Arc<Member>]) -> Result<Arc<Routes>, Fault> {
-        let routes = Routes::new(&config.route, members, &self.balance);
+        let balance = Arc::new(Balance { config: config.balance.clone(), table: self.table.clone() });
+        let routes = Routes::new(&config.route, members, &balance);
         routes.map(Arc::new).map_err(|error| Fault::new(code::CONFIG, error))
     }
 

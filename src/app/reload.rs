@@ -97,6 +97,8 @@ impl Reloader {
             parts.routes = table.clone();
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
             parts.idle = config.limits.idle;
+            parts.upgrades.clone_from(&config.listen.upgrades);
+            parts.no_buffering = config.listen.no_buffering;
             parts.aborts = config.wants_abort().then(|| self.aborts.clone());
             parts.observers.access = config.log.access.then(|| self.log.clone());
             parts.client_terms = config.limits.client_terms();

@@ -2,16 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
+use prometheus::{IntCounterVec, IntGaugeVec};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 use crate::admin::Admin;
 use crate::canary;
 use crate::config::Config;
 use crate::fidelity::{dye, tag};
+use crate::metrics::Metrics;
 use crate::server::{self, Server};
 use crate::units::Span;
 use crate::upstream;
@@ -28,6 +31,7 @@ pub struct Side {
     pub canaries: Canaries,
     /// Tells upstreams of clients that left.
     pub telling: Telling,
+    pub tasks: Tasks,
     /// What is to run; changes with the configuration.
     pub orders: watch::Receiver<Arc<Orders>>,
     /// Traffic has been told to stop: no more probes.
@@ -64,6 +68,43 @@ struct Running {
     probing: Option<canary::Config>,
     checks: JoinSet<()>,
     known: Vec<(Check, AbortHandle)>,
+    telling: JoinSet<()>,
+    tasks: Tasks,
+}
+
+/// How the tasks do.
+#[derive(Clone)]
+pub struct Tasks {
+    alive: IntGaugeVec,
+    restarts: IntCounterVec,
+}
+
+/// How long a task that failed waits for its next life.
+const PAUSE: Duration = Duration::from_secs(1);
+const CANARY: &str = "canary";
+const CHECKS: &str = "health_checks";
+
+impl Tasks {
+    pub fn new(metrics: &Metrics) -> Self {
+        let label = &["task"];
+        let alive =
+            metrics.int_gauges("serin_task_alive", "1 while what runs beside the traffic runs.", label);
+        let restarts =
+            metrics.counters("serin_task_restarts_total", "Times it failed and was started anew.", label);
+        for task in [CANARY, CHECKS] {
+            restarts.with_label_values(&[task]);
+        }
+        Self { alive, restarts }
+    }
+
+    fn show(&self, task: &str, alive: bool) {
+        self.alive.with_label_values(&[task]).set(alive.into());
+    }
+
+    fn failed(&self, task: &str) {
+        self.restarts.with_label_values(&[task]).inc();
+        tracing::error!(task, "it died and is started anew; please report what was logged before");
+    }
 }
 
 impl Orders {
@@ -94,14 +135,15 @@ impl Side {
             let serve = Server::new(listener, self.tls, brief, permits).run(self.admin, self.stopped, || ());
             let mut serve = std::pin::pin!(serve);
             let (mut orders, draining) = (self.orders, self.draining);
-            let mut running = Running::default();
-            running.checks.spawn(self.telling.run());
+            let mut running = Running::new(self.tasks);
+            running.telling.spawn(self.telling.run());
             loop {
                 let wanted = orders.borrow_and_update().clone();
                 running.follow(&wanted, &self.canaries, &draining);
                 tokio::select! {
                     _ = &mut serve => break,
                     Ok(()) = orders.changed() => {}
+                    () = running.one_fails() => tokio::time::sleep(PAUSE).await,
                 }
             }
             running.end().await;
@@ -109,13 +151,30 @@ impl Side {
     }
 }
 
-impl Default for Running {
-    fn default() -> Self {
-        Self { canary: JoinSet::new(), probing: None, checks: JoinSet::new(), known: Vec::new() }
-    }
-}
-
 impl Running {
+    fn new(tasks: Tasks) -> Self {
+        let (canary, checks, telling) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+        Self { canary, probing: None, checks, known: Vec::new(), telling, tasks }
+    }
+
+    /// Waits until a task has died of a fault, and forgets it, so that [`Self::follow`] starts it anew.
+    async fn one_fails(&mut self) {
+        let died = |ended: Result<(), JoinError>| ended.is_err_and(|error| error.is_panic());
+        loop {
+            tokio::select! {
+                Some(ended) = self.canary.join_next() => if died(ended) {
+                    self.probing = None;
+                    return self.tasks.failed(CANARY);
+                },
+                Some(ended) = self.checks.join_next() => if died(ended) {
+                    self.known.retain(|(_, task)| !task.is_finished());
+                    return self.tasks.failed(CHECKS);
+                },
+                else => std::future::pending().await,
+            }
+        }
+    }
+
     /// Ends what is wanted no more and starts what is new; the rest goes on undisturbed.
     fn follow(&mut self, wanted: &Orders, canaries: &Canaries, draining: &watch::Receiver<bool>) {
         self.known.retain(|(known, task)| {
@@ -132,7 +191,6 @@ impl Running {
                 self.known.push((check.clone(), task));
             }
         }
-        while self.checks.try_join_next().is_some() {}
         if self.probing.as_ref() != Some(&wanted.canary) {
             if self.probing.replace(wanted.canary.clone()).is_some() {
                 canaries.metrics.forget();
@@ -141,15 +199,13 @@ impl Running {
             self.canary.abort_all();
             canaries.start(&wanted.canary, draining).map(|run| self.canary.spawn(run));
         }
+        self.tasks.show(CANARY, !self.canary.is_empty());
+        self.tasks.show(CHECKS, !self.checks.is_empty());
     }
 
     async fn end(mut self) {
-        self.canary.abort_all();
-        self.checks.abort_all();
-        while let Some(ended) = self.canary.join_next().await {
-            if ended.is_err_and(|error| error.is_panic()) {
-                tracing::error!("the canaries died; please report what was logged before");
-            }
+        for tasks in [&mut self.canary, &mut self.checks, &mut self.telling] {
+            tasks.shutdown().await;
         }
     }
 }
@@ -190,4 +246,24 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, listener.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_dies_is_forgotten_and_counted() {
+        let metrics = Metrics::default();
+        let mut running = Running::new(Tasks::new(&metrics));
+        running.probing = Some(canary::Config::default());
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            running.checks.spawn(async {});
+            running.canary.spawn(async { panic!("a fault, for this test") });
+            running.one_fails().await;
+        });
+        assert_eq!(running.probing, None);
+        assert_eq!(running.tasks.restarts.with_label_values(&[CANARY]).get(), 1);
+    }
 }

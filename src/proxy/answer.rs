@@ -1,7 +1,9 @@
 //! Who answers a request: a member of its route's group, the engine in their place, or we ourselves.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use hyper::Method;
 use hyper::header::EXPECT;
@@ -16,7 +18,7 @@ use crate::upstream::affinity::keys::{self, Keys};
 use crate::upstream::balance::{Choice, Group, Member, Ticket};
 use crate::upstream::breaker::Outcome;
 use crate::upstream::embedded::{self, Embedded};
-use crate::upstream::{Failed, Failure, Request, Response, Upstream as _};
+use crate::upstream::{Answer, Failed, Failure, Request, Response, Upstream as _};
 use crate::{clock, ids};
 
 /// The longest id of a worker that becomes a label.
@@ -87,7 +89,8 @@ async fn try_group(
         let member = ticket.member().clone();
         exchange.sent_to(member.upstream().name());
         held.put(ticket);
-        match member.upstream().call(request).await {
+        let call = Call { upstream: Some(member.upstream().call(request)), exchange };
+        match call.await {
             Ok(response) => {
                 conversation.went_to(group, &member, exchange);
                 note_answer(group, &member, exchange, &response);
@@ -104,6 +107,31 @@ async fn try_group(
                 held.settle(Outcome::of(failed.cause.end(), 0));
                 return Err(failed);
             }
+        }
+    }
+}
+
+/// A call of which is known how long it takes to take it back.
+struct Call<'a> {
+    upstream: Option<Answer<'a>>,
+    exchange: &'a mut Exchange,
+}
+
+impl Future for Call<'_> {
+    type Output = Result<Response, Failed>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(upstream) = &mut self.upstream else { return Poll::Pending };
+        let answer = std::task::ready!(upstream.as_mut().poll(cx));
+        self.upstream = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if let Some(upstream) = self.upstream.take() {
+            self.exchange.let_go(|| drop(upstream));
         }
     }
 }

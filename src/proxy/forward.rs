@@ -76,6 +76,9 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         exchange.give_up();
     }
     finish_head(response.headers_mut(), made_id, origin, exchange.who_served());
+    if parts.no_buffering {
+        headers::ask_not_to_buffer(response.headers_mut());
+    }
     if closes {
         // Whoever sends this may mean something else by what follows it.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -2,8 +2,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Our own request headers begin with this; they are addressed to us and never travel on.
@@ -12,6 +12,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const SERVED_BY: HeaderName = HeaderName::from_static("x-serin-served-by");
 pub const RECORD: HeaderName = HeaderName::from_static("x-serin-record");
 
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -62,6 +63,15 @@ pub fn ensure_id(headers: &mut HeaderMap, made: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
+/// Asks an nginx on the way to the client to pass a stream on as it comes; who has said something about it is not overruled.
+pub fn ask_not_to_buffer(headers: &mut HeaderMap) {
+    let streams =
+        headers.get(CONTENT_TYPE).is_some_and(|content| content.as_bytes().starts_with(b"text/event-stream"));
+    if streams {
+        headers.entry(ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +94,19 @@ mod tests {
         ]);
         end_hop(&mut headers);
         assert_eq!(headers, map(&[("host", "a"), ("x-kept", "1"), ("te", "trailers")]));
+    }
+
+    #[test]
+    fn only_streams_that_say_nothing_of_buffering_are_marked() {
+        for (before, after) in [
+            (map(&[("content-type", "text/event-stream; charset=utf-8")]), Some("no")),
+            (map(&[("content-type", "text/event-stream"), ("x-accel-buffering", "yes")]), Some("yes")),
+            (map(&[("content-type", "application/json")]), None),
+        ] {
+            let mut headers = before;
+            ask_not_to_buffer(&mut headers);
+            assert_eq!(headers.get(ACCEL_BUFFERING).map(|value| value.to_str().unwrap()), after);
+        }
     }
 
     #[test]

@@ -16,7 +16,10 @@ use crate::recorder::tap::Ended;
 use crate::upstream::affinity::keys;
 
 /// Seconds from the request to the client's cancel.
-const CANCEL_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+const AGE_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+/// Seconds from there to the upstream's release; 50 ms is the goal.
+const CANCEL_BUCKETS: &[f64] =
+    &[1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 1.0];
 
 /// The proxy's counters, permits and list of live exchanges. Cheap to clone.
 #[derive(Clone)]
@@ -34,6 +37,7 @@ struct Books {
     first_byte: HistogramVec,
     overhead: Histogram,
     cancel: HistogramVec,
+    cancelled_age: HistogramVec,
     in_flight: IntGauge,
     shed: IntCounter,
     forged: IntCounter,
@@ -103,7 +107,10 @@ impl Accounts {
             self.0.first_byte.with_label_values(&[upstream]).observe(first);
         }
         if ended.end == End::ClientCancelled {
-            self.0.cancel.with_label_values(&[phase(ended.phase)]).observe(ended.elapsed);
+            self.0.cancelled_age.with_label_values(&[phase(ended.phase)]).observe(ended.elapsed);
+            if let Some(took) = ended.let_go {
+                self.0.cancel.with_label_values(&[phase(ended.phase)]).observe(took);
+            }
         }
         if !ended.worker.is_empty() {
             self.0.worker(upstream, ended);
@@ -187,9 +194,15 @@ impl Books {
             ),
             cancel: metrics.histograms(
                 "serin_proxy_cancel_seconds",
-                "Age of an exchange when its client went away; the upstream is cancelled at that moment.",
+                "From noticing that a client has left to having closed the upstream's connection, or reset its stream.",
                 &["phase"],
                 CANCEL_BUCKETS,
+            ),
+            cancelled_age: metrics.histograms(
+                "serin_proxy_cancelled_age_seconds",
+                "Age of an exchange when its client left.",
+                &["phase"],
+                AGE_BUCKETS,
             ),
             in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
             shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
@@ -220,6 +233,7 @@ impl Books {
         }
         for phase in ["request_body", "pre_first_byte", "response_body"] {
             self.cancel.with_label_values(&[phase]);
+            self.cancelled_age.with_label_values(&[phase]);
         }
         for reason in ["refused", "left_alone"] {
             self.fallback.with_label_values(&[reason]);

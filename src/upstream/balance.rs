@@ -48,7 +48,7 @@ pub struct Group {
 /// `[balance]` at work, the same for every route.
 pub struct Balance {
     pub config: affinity::Config,
-    pub table: Table,
+    pub table: Arc<Table>,
 }
 
 /// What a choice is made by.
@@ -388,7 +388,7 @@ mod tests {
             Arc::new(Member::new(Arc::new(Nobody(name)), &about, config, &families))
         };
         let balance = affinity::Config { affinity_slack: 3, ..affinity::Config::default() };
-        let balance = Balance { table: Table::new(64, &Metrics::default()), config: balance };
+        let balance = Balance { table: Arc::new(Table::new(64, &Metrics::default())), config: balance };
         Group::new(weights.iter().map(member).collect(), Arc::new(balance))
     }
 

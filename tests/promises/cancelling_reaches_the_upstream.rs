@@ -10,6 +10,7 @@ use crate::support::{Serin, eventually};
 fn cancelled(serin: &Serin, phase: &str) {
     serin.reaches("serin_proxy_requests_total{outcome=\"client_cancelled\",upstream=\"router\"}", 1.0);
     serin.reaches(&format!("serin_proxy_cancel_seconds_count{{phase=\"{phase}\"}}"), 1.0);
+    serin.reaches(&format!("serin_proxy_cancelled_age_seconds_count{{phase=\"{phase}\"}}"), 1.0);
     eventually("nothing in flight", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
 }
 
