@@ -91,13 +91,7 @@ impl Built {
         };
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
-        let (recorder, writer) =
-            writer::start(&config.record, Ledger::new(&metrics, &names)).map_err(|error| {
-                Fault::new(
-                    code::IO,
-                    format!("[record] dir = {:?}: {error}", config.record.dir.display().to_string()),
-                )
-            })?;
+        let (recorder, writer) = recording(config, Ledger::new(&metrics, &names))?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -195,6 +189,14 @@ fn about(metrics: &Metrics) {
     let build =
         metrics.int_gauges("serin_build_info", "Always 1; the version is in the label.", &["version"]);
     build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+}
+
+/// Both ends of recording.
+fn recording(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Fault> {
+    writer::start(&config.record, ledger).map_err(|error| {
+        let dir = config.record.dir.display().to_string();
+        Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}"))
+    })
 }
 
 /// Both ends of tracing, where spans are wanted.

@@ -199,6 +199,17 @@ impl End {
     }
 }
 
+impl Capture {
+    /// What was kept of a body: nothing where none was wanted.
+    pub fn of(wanted: bool, truncated: bool) -> Self {
+        match (wanted, truncated) {
+            (false, _) => Self::None,
+            (true, true) => Self::Truncated,
+            (true, false) => Self::Whole,
+        }
+    }
+}
+
 impl Exchange {
     /// The path of the request target, without its query.
     pub fn path(&self) -> &str {

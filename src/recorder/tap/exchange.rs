@@ -284,14 +284,14 @@ impl Exchange {
         let response = std::mem::replace(&mut self.response, none);
         let mut cut = if full && response.overrun() { Some(Bare::Budget) } else { None };
         exchange.response_body_len = self.length;
-        exchange.set_response_capture(capture(full, response.overrun()));
+        exchange.set_response_capture(Capture::of(full, response.overrun()));
         let (body, lease) = response.into_parts();
         exchange.response_body = body;
         let mut leases = vec![lease];
         if let Some(copy) = self.request.take() {
             let extent = copy.extent();
             exchange.request_body_len = copy.length() + self.carried_up;
-            exchange.set_request_capture(capture(full, extent != Extent::Whole));
+            exchange.set_request_capture(Capture::of(full, extent != Extent::Whole));
             let (body, lease) = copy.take();
             exchange.request_body = body;
             leases.extend(lease);
@@ -309,14 +309,6 @@ impl Exchange {
         exchange.record_level = level.into();
         // Counted as recorded only once it is durable; the writer does that.
         self.recorder.offer(Offered { exchange, leases, why, after });
-    }
-}
-
-fn capture(full: bool, truncated: bool) -> Capture {
-    match (full, truncated) {
-        (false, _) => Capture::None,
-        (true, true) => Capture::Truncated,
-        (true, false) => Capture::Whole,
     }
 }
 
