@@ -439,8 +439,12 @@ mod tests {
                 "[listen]\naddress = \"localhost:8080\"",
                 "write an IP address and a port, such as \"127.0.0.1:8080\"",
             ),
-            ("[upstream]\nname = \"a\"", "config.toml:1: upstream"),
+            ("[upstream]\nname = \"a\"", "config.toml:1: invalid type"),
             ("[upstream]\nname = \"a\"", "write [[upstream]] with two brackets"),
+            (
+                "[fallback]\nfor = \"*\"",
+                "for: invalid type: string \"*\", expected a sequence; write a list in brackets",
+            ),
             ("[limits]\nhead = 5", "write it in quotes with its unit, such as \"30s\" or \"64MiB\""),
             ("[limits]\nhead = 5s", "write it in quotes with its unit"),
             ("[[upstream]]\nurl = \"http://h\"", "each [[upstream]] needs a name of your choice"),

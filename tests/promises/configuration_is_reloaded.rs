@@ -247,3 +247,41 @@ fn without_a_file_there_is_nothing_to_read() {
     );
     app.stop();
 }
+
+#[test]
+fn under_load_no_reload_costs_a_request() {
+    let ups = [b"one".as_slice(), b"two"].map(|body| Upstream::canned(whole("200 OK", "text/plain", body)));
+    let config = |at: usize| {
+        // Another timer too: the upstream is made anew although its section is what it was two reloads ago.
+        let limits = format!("[limits]\nidle = \"{}s\"\n", 60 + at);
+        format!("{}{ALONE}{limits}", upstream("router", ups[at % 2].address, ""))
+    };
+    let serin = Serin::start(&config(0));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut client, mut count) = (wire::connect(serin.traffic()), 0);
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        client.write_all(&post("/v1/chat/completions", "", b"{}")).unwrap();
+                        let answer = wire::read_answer(&mut client);
+                        assert!(answer.status == 200 && answer.whole, "{}", answer.text());
+                        count += 1;
+                    }
+                    count
+                })
+            })
+            .collect();
+        for at in 1..=40 {
+            assert_eq!(reload(&serin, &config(at)).status, 200);
+            assert_eq!(chat(&serin).body, [b"one", b"two"][at % 2], "in force once it was answered");
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>() > 40);
+    });
+    assert_eq!(serin.metric("serin_config_reloads_total{outcome=\"success\"}"), Some(40.0));
+    eventually("nothing is in flight", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
+    // Twenty times the second one was in force, each time with connections of its own.
+    eventually("the old connections are closed", || (ups[1].gone() >= 20).then_some(()));
+}

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use crate::official_clients_work::{OPENAI, run};
 use crate::support::program;
 use crate::support::upstream::{Upstream, chunk, chunked, until_closed, whole};
 use crate::support::wire::{self, Answer, post};
@@ -106,4 +107,14 @@ fn the_table_is_bounded_and_a_refusal_tells_the_upstream_nothing() {
     assert_eq!(serin.metric("serin_proxy_clients"), Some(4.0));
     assert_eq!(ask(&serin, "/", "x-api-key: 19\r\n").status, 429, "the last ones are remembered");
     assert_eq!(up.received().len(), 20);
+}
+
+#[test]
+fn the_official_client_knows_it_for_what_it_is_and_comes_back() {
+    let message = serde_json::json!({"role": "assistant", "content": "hello"});
+    let answer = serde_json::json!({"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+    let up = Upstream::canned(whole("200 OK", "application/json", answer.to_string().as_bytes()));
+    let serin = Serin::before(up.address, "[limits]\nper_client_rate = 1\nper_client_burst = 2\n");
+    run(OPENAI, "rate_limited.py", &[format!("http://{}/v1", serin.traffic())]);
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::Serin;
 use crate::support::upstream::{Upstream, chunk, chunked, whole};
 
-const OPENAI: &str = "openai==3.57.0";
+pub const OPENAI: &str = "openai==3.57.0";
 const ANTHROPIC: &str = "anthropic==2.15.0";
 
 /// A virtual environment with the package in it, made once below `target/` from the package index.
@@ -40,7 +40,7 @@ pub fn python(package: &str) -> PathBuf {
 }
 
 /// Runs one of the scripts beside this file, which prints `ok`.
-fn run(package: &str, script: &str, arguments: &[String]) {
+pub fn run(package: &str, script: &str, arguments: &[String]) {
     let script = format!("{}/tests/promises/python/{script}", env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(python(package)).arg(script).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
