@@ -73,18 +73,16 @@ impl Fleet {
 
     /// Takes these into use. What was shown of the state of others is shown no more.
     pub fn adopt(&mut self, built: Built) {
-        for (_, member) in &self.members {
+        let (before, now) = (members(&self.members), members(&built.members));
+        for member in before.iter().filter(|member| !now.iter().any(|kept| Arc::ptr_eq(kept, member))) {
+            member.retire();
             let name = member.upstream().name();
-            if !built.members.iter().any(|(_, kept)| kept.upstream().name() == name) {
+            if !now.iter().any(|kept| kept.upstream().name() == name) {
                 self.families.forget(name);
                 self.liveness.forget(name);
             }
         }
-        let all = |members: &'_ [(Mark, Arc<Member>)]| {
-            members.iter().map(|(_, member)| member.clone()).collect::<Vec<_>>()
-        };
-        let (gone, kept) = (all(&self.members), all(&built.members));
-        self.families.relabel(&gone, &kept);
+        self.families.relabel(&before, &now);
         (self.members, self.seen) = (built.members, built.seen);
     }
 
@@ -112,8 +110,12 @@ pub struct Built {
 
 impl Built {
     pub fn members(&self) -> Vec<Arc<Member>> {
-        self.members.iter().map(|(_, member)| member.clone()).collect()
+        members(&self.members)
     }
+}
+
+fn members(marked: &[(Mark, Arc<Member>)]) -> Vec<Arc<Member>> {
+    marked.iter().map(|(_, member)| member.clone()).collect()
 }
 
 impl Mark {

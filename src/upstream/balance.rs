@@ -26,6 +26,8 @@ pub struct Member {
     breaker: Mutex<Breaker>,
     /// What the last checkups said; true where there are none.
     well: AtomicBool,
+    /// Another of its name has taken its place; what still runs on it is no news of that one.
+    retired: AtomicBool,
     /// It has asked to be spared until then.
     spared: Mutex<Option<Instant>>,
     gauges: Gauges,
@@ -160,6 +162,7 @@ impl Member {
             in_flight: AtomicUsize::new(0),
             breaker,
             well: AtomicBool::new(true),
+            retired: AtomicBool::new(false),
             spared: Mutex::default(),
             gauges,
         };
@@ -222,7 +225,15 @@ impl Member {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// From now on it shows nothing of its state.
+    pub fn retire(&self) {
+        self.retired.store(true, Relaxed);
+    }
+
     fn show(&self, now: State) {
+        if self.retired.load(Relaxed) {
+            return;
+        }
         for (state, gauge) in &self.gauges.states {
             gauge.set((*state == now).into());
         }
@@ -413,6 +424,20 @@ mod tests {
         assert!((held(0) - 100).abs() < 10 && (held(1) - 100).abs() < 10 && (held(2) - 200).abs() < 15);
         drop(tickets);
         assert_eq!(held(0) + held(1) + held(2), 0);
+    }
+
+    #[test]
+    fn one_that_is_replaced_says_no_more_of_its_name_s_state() {
+        let group = group(&[("a", 1)]);
+        let last = choose(&group, 0, None).unwrap();
+        let open =
+            || last.member().gauges.states.iter().find(|(state, _)| *state == State::Open).unwrap().1.get();
+        last.ended(Outcome::Bad);
+        assert_eq!(open(), 1);
+        last.ended(Outcome::Good);
+        last.member().retire();
+        last.ended(Outcome::Bad);
+        assert_eq!(open(), 0);
     }
 
     #[test]

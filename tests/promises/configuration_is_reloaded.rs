@@ -85,6 +85,8 @@ fn an_upstream_that_did_not_change_keeps_its_connections_and_its_breaker() {
     assert_eq!(reload(&serin, &config(&upstream("third", third.address, ""))).status, 200);
     assert_eq!(wire::get(serin.traffic(), "/kept").text(), "kept");
     assert_eq!(wire::get(serin.traffic(), "/failing").status, 503, "its breaker is still open");
+    let open = "serin_upstream_breaker_state{state=\"open\",upstream=\"failing\"}";
+    assert_eq!(serin.metric(open), Some(1.0));
     let changed = config("").replace("name = \"kept\"\n", "name = \"kept\"\nweight = 2\n");
     assert_eq!(reload(&serin, &changed).status, 200);
     assert_eq!(wire::get(serin.traffic(), "/kept").text(), "kept");
