@@ -158,8 +158,9 @@ impl Replay {
                 if let Some(part) = frame.data_ref() {
                     state.push(part, body.size_hint().lower());
                 }
-                // With a known length hyper stops asking after the last byte: this is the only sight of the end.
-                if body.is_end_stream() {
+                // With a known length hyper stops asking after the last byte, and after trailers always: this is the only
+                // sight of the end.
+                if frame.is_trailers() || body.is_end_stream() {
                     state.close(Extent::Whole);
                 }
                 Poll::Ready(Some(Ok(frame)))

@@ -168,7 +168,7 @@ fn admit(
 }
 
 /// What hyper lets pass and no proxy should.
-fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
+pub fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
     let hosts = head.headers.get_all(HOST).iter().count();
     match head.version {
         _ if head.method == Method::CONNECT => Some(Refusal::Connect),

@@ -195,8 +195,8 @@ fn read_url(url: &str) -> Result<(String, u16, bool), String> {
         Some("https") => true,
         _ => return Err(format!("url {url:?} must begin with http:// or https://")),
     };
-    let authority =
-        uri.authority().ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
+    let named = uri.authority().filter(|authority| !authority.host().trim_matches(['[', ']']).is_empty());
+    let authority = named.ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
     if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
         return Err(format!(
             "url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"
@@ -315,6 +315,19 @@ impl AsyncWrite for Stream {
         match &mut self.get_mut().kind {
             Kind::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
             Kind::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_host_is_refused() {
+        for url in ["http://:1", "https://:443/", "http://[]:1"] {
+            let mistake = Endpoint::parse(url, Versions::Auto, None).err().map(|mistake| mistake.to_string());
+            assert!(mistake.as_ref().is_some_and(|mistake| mistake.contains(url)), "{url}: {mistake:?}");
         }
     }
 }

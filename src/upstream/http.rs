@@ -11,7 +11,7 @@ pub mod multiplex;
 pub mod pool;
 mod spare;
 pub mod switched;
-mod target;
+pub mod target;
 
 use std::sync::Arc;
 use std::task::Poll;

@@ -13,7 +13,9 @@ pub fn origin_form(request: &mut Request, host: Option<&HeaderValue>, endpoint: 
     // A target that carries its authority, absolute or HTTP/2's, outranks a Host header (RFC 9112 section 3.2.2).
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     if let Some(path) = request.uri().path_and_query().cloned() {
-        *request.uri_mut() = Uri::from(path);
+        let path = Uri::from(path);
+        // From `http://host#fragment` a path remains that would be written as nothing at all.
+        *request.uri_mut() = if path.path().is_empty() { Uri::from_static("/") } else { path };
     }
     *request.version_mut() = hyper::Version::HTTP_11;
     if let Some(host) = host {
@@ -38,4 +40,28 @@ pub fn absolute_form(request: &mut Request, endpoint: &Endpoint) {
         *request.uri_mut() = uri;
     }
     *request.version_mut() = hyper::Version::HTTP_2;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::body::replay::Replay;
+    use crate::upstream::connect::Versions;
+
+    #[test]
+    fn a_target_always_has_a_path() {
+        let endpoint = Endpoint::parse("http://router:1", Versions::Auto, None).unwrap();
+        for (target, expected) in [
+            ("http://h#80/x", "/"),
+            ("http://h", "/"),
+            ("http://h?a=1", "/?a=1"),
+            ("/v1/x?y#z", "/v1/x?y"),
+            ("*", "*"),
+        ] {
+            let mut request = Request::new(Replay::held(bytes::Bytes::new()));
+            *request.uri_mut() = target.parse().unwrap();
+            origin_form(&mut request, None, &endpoint);
+            assert_eq!(request.uri().to_string(), expected, "{target}");
+        }
+    }
 }

@@ -1,0 +1,89 @@
+//! What goes wrong around the proxy while it works: the upstream restarts, the disk refuses, the configuration is read anew.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::dice::Dice;
+
+/// How long after a restart failures are still its consequence: connections that died unseen.
+const AFTERMATH: Duration = Duration::from_millis(1_500);
+/// How long an open breaker may refuse after it: its trials are spaced, and some of them are exchanges that fail by plan.
+const DOUBT: Duration = Duration::from_secs(6);
+
+/// When the upstream was last away; clients' failures then are excused. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Sky(Arc<Mutex<Past>>);
+
+#[derive(Clone, Copy, Default)]
+pub struct Past {
+    away_until: Option<Instant>,
+    pub restarts: u64,
+    pub disk_faults: u64,
+    pub reloads: u64,
+}
+
+impl Sky {
+    fn with<T>(&self, change: impl FnOnce(&mut Past) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether the upstream was away at any time since then, so that an exchange may have failed by it.
+    pub fn was_stormy(&self, since: Instant) -> bool {
+        self.with(|past| past.away_until.is_some_and(|until| until + AFTERMATH > since))
+    }
+
+    /// The same for being refused without a try.
+    pub fn was_doubtful(&self, since: Instant) -> bool {
+        self.with(|past| past.away_until.is_some_and(|until| until + DOUBT > since))
+    }
+
+    pub fn past(&self) -> Past {
+        self.with(|past| *past)
+    }
+}
+
+/// Makes weather until it is dropped; whatever trouble it was in the middle of, [`clear`] ends.
+pub async fn blow(sky: Sky, mut dice: Dice, up: watch::Sender<bool>, pid: Pid, reloads: bool) {
+    loop {
+        sleep(dice.millis(700, 2_500)).await;
+        match dice.between(0, if reloads { 3 } else { 2 }) {
+            0 => {
+                let away = dice.millis(50, 400);
+                sky.with(|past| {
+                    past.restarts += 1;
+                    past.away_until = Some(Instant::now() + away);
+                });
+                up.send_replace(false);
+                sleep(away).await;
+                up.send_replace(true);
+            }
+            1 => {
+                sky.with(|past| past.disk_faults += 1);
+                disk(pid, Some(1));
+                sleep(dice.millis(100, 900)).await;
+                disk(pid, None);
+            }
+            _ => {
+                sky.with(|past| past.reloads += 1);
+                let _ = kill_process(pid, Signal::HUP);
+            }
+        }
+    }
+}
+
+/// Ends all trouble.
+pub fn clear(up: &watch::Sender<bool>, pid: Pid) {
+    up.send_replace(true);
+    disk(pid, None);
+}
+
+/// The largest size of a file the process may write; this stands for a disk that is full.
+fn disk(pid: Pid, most: Option<u64>) {
+    if let Err(error) = prlimit(Some(pid), Resource::Fsize, Rlimit { current: most, maximum: None }) {
+        eprintln!("soak: the disk cannot be made to fail: {error}");
+    }
+}

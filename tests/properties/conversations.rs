@@ -1,0 +1,64 @@
+//! Requests and answers as stitching reads them.
+
+use bytes::Bytes;
+use serin::conversation::projection::Key;
+use serin::conversation::reading::Reading;
+use serin::conversation::stitch::{Footprint, Stitcher};
+use serin::journal::{Exchange, Header};
+use serin::recorder::assemble::assemble;
+
+/// Stands between the request, the answer and the next request.
+const BORDER: &[u8] = b"\n----\n";
+/// As many turns as are linked one after another.
+const TURNS: usize = 6;
+
+fn parts(mut input: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    while let Some(at) = input.windows(BORDER.len()).position(|window| window == BORDER) {
+        parts.push(&input[..at]);
+        input = &input[at + BORDER.len()..];
+    }
+    parts.push(input);
+    parts
+}
+
+fn turn(number: usize, request: &[u8], answer: &[u8]) -> Exchange {
+    let media = if answer.starts_with(b"{") { "application/json" } else { "text/event-stream" };
+    let header = |name: &str, value: &[u8]| Header { name: name.into(), value: value.to_vec().into() };
+    Exchange {
+        id: format!("turn-{number}"),
+        started_unix_nanos: number as u64 * 1_000_000_000,
+        method: "POST".into(),
+        target: "/v1/chat/completions".into(),
+        request_headers: vec![header("Session-Id", &request[..request.len().min(3)])],
+        request_body: Bytes::copy_from_slice(request),
+        request_body_hash: Bytes::copy_from_slice(blake3::hash(request).as_bytes()),
+        status: 200,
+        response_headers: vec![header("content-type", media.as_bytes())],
+        response_body: Bytes::copy_from_slice(answer),
+        ..Exchange::default()
+    }
+}
+
+/// Any bodies can be read and linked; reading is repeatable, and a link names a turn that was there before.
+pub fn conversations(input: &[u8]) {
+    let key = Key::of_tenant("fuzz");
+    let mut stitcher = Stitcher::new(key.clone(), TURNS / 2);
+    let bodies = parts(input);
+    for (number, pair) in bodies.chunks(2).take(TURNS).enumerate() {
+        let exchange = turn(number, pair[0], pair.get(1).copied().unwrap_or_default());
+        let reading = Reading::of(&key, &exchange);
+        assert_eq!(reading.head(&key), Reading::of(&key, &exchange).head(&key));
+        assert!(reading.readable || reading.chain.is_empty());
+        let link = stitcher.link(&exchange, &reading);
+        assert_eq!(link.turn, exchange.id);
+        let known = |id: &str| {
+            id.strip_prefix("turn-").and_then(|id| id.parse().ok()).is_some_and(|id: usize| id < number)
+        };
+        assert!(link.parent.is_empty() || known(&link.parent), "{link:?} follows a turn nobody saw");
+        assert!((0.0..=1.0).contains(&link.confidence), "{link:?}");
+        stitcher.insert(Footprint::of(&key, &exchange, &reading, &link));
+        assert!(stitcher.len() <= TURNS / 2);
+        let _ = assemble(&exchange);
+    }
+}
