@@ -53,12 +53,18 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 /// behind us as it was here, with nothing that concerns only one hop.
 pub fn requests(input: &[u8]) {
     let (pieces, whole) = pieces::cut(input);
-    let story = run(tell(&pieces));
-    assert_eq!(story, run(tell(&[whole])), "cutting the bytes changes what is read");
-    let whole = |seen: &&Seen| seen.body.is_some();
-    let arrived: Vec<_> = story.arrived.iter().filter(whole).collect();
-    let passed: Vec<_> = story.passed.iter().filter(whole).collect();
-    assert_eq!(arrived, passed, "a request is understood in two ways");
+    let story = run(tell(&pieces)).without_broken();
+    assert_eq!(story, run(tell(&[whole])).without_broken(), "cutting the bytes changes what is read");
+    assert_eq!(story.arrived, story.passed, "a request is understood in two ways");
+}
+
+impl Story {
+    /// How much of a broken request gets through depends on when its end is seen, and is nobody's promise.
+    fn without_broken(mut self) -> Story {
+        self.arrived.retain(|seen| seen.body.is_some());
+        self.passed.retain(|seen| seen.body.is_some());
+        self
+    }
 }
 
 async fn tell(pieces: &[&[u8]]) -> Story {
