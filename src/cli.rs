@@ -6,7 +6,7 @@ pub mod serve;
 pub mod sessions;
 
 use std::io::{self, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -18,12 +18,15 @@ use crate::config::{self, Config};
 #[derive(Parser)]
 #[command(name = "serin", version, about, after_help = EXIT_CODES)]
 struct Arguments {
-    /// The configuration file.
-    #[arg(long, global = true, default_value = "config.toml", value_name = "FILE")]
-    config: PathBuf,
+    /// The configuration file; without this ./config.toml, and where there is none the defaults.
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<Command>,
 }
+
+/// What is read where no file is named.
+const USUAL: &str = "config.toml";
 
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 a finding, 2 usage, 3 inconclusive, 64 bad config, 66 input \
 unreadable, 69 address in use or upstream unreachable, 70 internal, 74 I/O.\n\nExample: serin --config config.toml";
@@ -67,9 +70,10 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Fault> {
-    let read = || Config::read(&arguments.config).map_err(fault);
+    let named = arguments.config.as_deref();
+    let read = || read(named).map_err(fault);
     match &arguments.command {
-        None | Some(Command::Serve) => serve::run(read()?, arguments.config.clone()),
+        None | Some(Command::Serve) => serve::run(read()?, named.unwrap_or(Path::new(USUAL)).to_owned()),
         Some(Command::CheckConfig) => {
             let config = read()?;
             crate::app::check(&config)?;
@@ -77,6 +81,16 @@ fn run(arguments: &Arguments) -> Result<(), Fault> {
         }
         Some(Command::Sessions { command }) => sessions::run(command, &read()?),
         Some(Command::Model { command }) => model::run(command),
+    }
+}
+
+/// A file that was named must be there. Where none was named and none lies there, every key has its default.
+fn read(named: Option<&Path>) -> Result<Config, config::Error> {
+    match (named, Config::read(named.unwrap_or(Path::new(USUAL)))) {
+        (None, Err(config::Error::Unreadable { error, .. })) if error.kind() == ErrorKind::NotFound => {
+            Ok(Config::default())
+        }
+        (_, read) => read,
     }
 }
 

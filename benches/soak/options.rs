@@ -13,7 +13,7 @@ pub struct Options {
     pub clients: usize,
     /// At most this many exchanges in all, so that a fast machine ends too.
     pub exchanges: u64,
-    /// Send SIGHUP now and then.
+    /// Change the configuration and send SIGHUP now and then.
     pub reloads: bool,
 }
 
@@ -22,7 +22,7 @@ pub const ROUNDS: u32 = 6;
 
 impl Options {
     pub fn from_args(arguments: impl Iterator<Item = String>) -> Result<Options, Error> {
-        let mut options = Options { seconds: 60, seed: 1, clients: 24, exchanges: 2_000_000, reloads: false };
+        let mut options = Options { seconds: 60, seed: 1, clients: 24, exchanges: 2_000_000, reloads: true };
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
             let mut number = |name: &str| -> Result<u64, Error> {
@@ -34,12 +34,12 @@ impl Options {
                 "--seed" => options.seed = number("--seed")?,
                 "--clients" => options.clients = number("--clients")? as usize,
                 "--exchanges" => options.exchanges = number("--exchanges")?,
-                "--reloads" => options.reloads = true,
+                "--no-reloads" => options.reloads = false,
                 // cargo adds this to every benchmark.
                 "--bench" => {}
                 other => {
                     return Err(format!(
-                        "{other}: known are --seconds N, --seed N, --clients N, --exchanges N, --reloads"
+                        "{other}: known are --seconds N, --seed N, --clients N, --exchanges N, --no-reloads"
                     )
                     .into());
                 }

@@ -44,6 +44,11 @@ pub struct Size {
 pub struct Metrics(BTreeMap<String, f64>);
 
 impl Metrics {
+    /// One series, written as in the exposition.
+    pub fn one(&self, series: &str) -> f64 {
+        self.0.get(series).copied().unwrap_or(0.0)
+    }
+
     /// The sum over all series of a family.
     pub fn sum(&self, family: &str) -> f64 {
         let of_family = |name: &str| name.split('{').next() == Some(family);
@@ -53,7 +58,7 @@ impl Metrics {
 
 impl Serin {
     pub fn start(upstream: SocketAddr, dir: &Path) -> Result<Serin, Error> {
-        std::fs::write(dir.join("config.toml"), config(upstream))?;
+        std::fs::write(dir.join("config.toml"), config(upstream, 0))?;
         let mut child = Command::new(env!("CARGO_BIN_EXE_serin"))
             .current_dir(dir)
             .stdin(Stdio::null())
@@ -163,7 +168,9 @@ fn read_log(lines: BufReader<ChildStderr>, log: &Mutex<Log>) {
 }
 
 /// Short limits, so that a minute sees all of them at work; bodies pass the copies' limit now and then.
-fn config(upstream: SocketAddr) -> String {
+/// `turn` makes each a little different, so that there is something to put in force.
+pub fn config(upstream: SocketAddr, turn: u64) -> String {
+    let idle = 600 + turn;
     format!(
         "[listen]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
          [[upstream]]\nname = \"router\"\nurl = \"http://{upstream}\"\n\
@@ -171,6 +178,6 @@ fn config(upstream: SocketAddr) -> String {
          [fallback]\nmodel = \"\"\nfor = []\n\
          [record]\ndir = \"data\"\nmemory = \"64MiB\"\n\
          [canary]\nenabled = false\n\
-         [limits]\nbody_copy = \"1MiB\"\nheader_read = \"2s\"\npool_idle = \"1s\"\ndrain = \"20s\"\n"
+         [limits]\nbody_copy = \"1MiB\"\nheader_read = \"2s\"\npool_idle = \"1s\"\nidle = \"{idle}s\"\ndrain = \"20s\"\n"
     )
 }

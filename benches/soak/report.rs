@@ -70,6 +70,11 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
     if outcome.malformed_passed > 0 {
         found.push(format!("{} malformed requests reached the upstream", outcome.malformed_passed));
     }
+    let (done, refused) = outcome.reloads;
+    if refused > 0.0 || (done == 0.0) != (outcome.past.reloads == 0) {
+        found
+            .push(format!("{done} of {} reloads were put in force, {refused} refused", outcome.past.reloads));
+    }
     if outcome.exit != Some(0) {
         found.push(format!("serin ended with {:?} after SIGTERM", outcome.exit));
     }
@@ -97,6 +102,7 @@ fn left_over(rest: &Rest) -> impl Iterator<Item = String> {
 
 /// What the last third of the rests holds more than the first, beyond the slack.
 fn growth(rests: &[Rest]) -> Vec<String> {
+    // Fewer where the soak ended early, which is a finding already.
     let third = rests.len() / 3;
     let (first, last) = (&rests[..third], &rests[rests.len() - third..]);
     let files = |rests: &[Rest]| rests.iter().map(|rest| rest.size.files).max().unwrap_or(0);

@@ -12,10 +12,10 @@ use crate::Error;
 use crate::clients::{self, Crew};
 use crate::dice::Dice;
 use crate::options::{Options, ROUNDS};
-use crate::process::{Log, Serin, Size};
+use crate::process::{Log, Metrics, Serin, Size};
 use crate::tally::{Counts, Tally};
 use crate::upstream::{self, Books};
-use crate::weather::{self, Past, Sky};
+use crate::weather::{self, Past, Reload, Sky};
 
 /// How long after the last client everything may take to be given back and written.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -35,6 +35,15 @@ pub struct Rest {
     pub exchanges: u64,
 }
 
+impl Rest {
+    fn is_settled(&self) -> bool {
+        self.in_flight == 0.0
+            && self.proxied == self.ledger
+            && self.upstream_live == 0
+            && self.queue_bytes == 0.0
+    }
+}
+
 /// All that is known at the end.
 pub struct Outcome {
     pub options: Options,
@@ -44,6 +53,8 @@ pub struct Outcome {
     pub log: Log,
     pub upstream_requests: u64,
     pub malformed_passed: u64,
+    /// Configurations put in force, and refused.
+    pub reloads: (f64, f64),
     pub exit: Option<i32>,
     pub sessions: usize,
     pub sessions_complaint: String,
@@ -69,17 +80,27 @@ async fn soak(options: &Options, dir: &std::path::Path) -> Result<Outcome, Error
     let crew = Crew { proxy: serin.traffic, tally: Tally::default(), sky: Sky::default() };
     let mut rests = Vec::new();
     for round in 0..ROUNDS {
-        let peak_files = load(options, round, &crew, &serin, &up).await?;
+        let reload = options.reloads.then(|| Reload { file: dir.join("config.toml"), upstream: address });
+        let peak_files = load(options, round, &crew, &serin, &up, reload).await?;
         if !clients::answers_again(&crew).await {
             crew.tally.wrong(format!("after round {} nothing is answered any more", round + 1));
         }
         let rest = Rest { peak_files, ..rest(&serin, &books, crew.tally.exchanges()).await? };
         eprintln!("soak: round {} of {ROUNDS}: {rest:?}", round + 1);
         rests.push(rest);
+        if !rest.is_settled() {
+            // More of it would only take longer.
+            break;
+        }
         if serving.try_join_next().is_some() {
             return Err("the upstream of the harness ended early".into());
         }
     }
+    let reloads = |metrics: &Metrics, outcome: &str| {
+        metrics.one(&format!("serin_config_reloads_total{{outcome=\"{outcome}\"}}"))
+    };
+    let metrics = serin.metrics()?;
+    let reloads = (reloads(&metrics, "success"), reloads(&metrics, "failure"));
     let exit = serin.stop()?;
     let (sessions, sessions_complaint) = serin.sessions()?;
     Ok(Outcome {
@@ -90,6 +111,7 @@ async fn soak(options: &Options, dir: &std::path::Path) -> Result<Outcome, Error
         log: serin.log(),
         upstream_requests: books.requests.load(Relaxed),
         malformed_passed: books.malformed.load(Relaxed),
+        reloads,
         exit,
         sessions,
         sessions_complaint,
@@ -103,6 +125,7 @@ async fn load(
     crew: &Crew,
     serin: &Serin,
     up: &watch::Sender<bool>,
+    reload: Option<Reload>,
 ) -> Result<usize, Error> {
     let mut dice = Dice::new(options.seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round)));
     let until = Instant::now() + options.round();
@@ -112,7 +135,7 @@ async fn load(
     }
     let weather = Dice::new(dice.roll());
     let mut blowing = JoinSet::new();
-    blowing.spawn_local(weather::blow(crew.sky.clone(), weather, up.clone(), serin.pid, options.reloads));
+    blowing.spawn_local(weather::blow(crew.sky.clone(), weather, up.clone(), serin.pid, reload));
     let mut peak = 0;
     loop {
         tokio::select! {
@@ -150,11 +173,7 @@ async fn rest(serin: &Serin, books: &Books, exchanges: u64) -> Result<Rest, Erro
             queue_bytes: metrics.sum("serin_recorder_queue_bytes"),
             exchanges,
         };
-        let settled = rest.in_flight == 0.0
-            && rest.proxied == rest.ledger
-            && rest.upstream_live == 0
-            && rest.queue_bytes == 0.0;
-        if settled || begun.elapsed() > SETTLING {
+        if rest.is_settled() || begun.elapsed() > SETTLING {
             return Ok(rest);
         }
         sleep(Duration::from_millis(50)).await;

@@ -1,5 +1,7 @@
 //! What goes wrong around the proxy while it works: the upstream restarts, the disk refuses, the configuration is read anew.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
+use crate::process::config;
 
 /// How long after a restart failures are still its consequence: connections that died unseen.
 const AFTERMATH: Duration = Duration::from_millis(1_500);
@@ -24,6 +27,13 @@ pub struct Past {
     pub restarts: u64,
     pub disk_faults: u64,
     pub reloads: u64,
+}
+
+/// What is written anew before each reload.
+#[derive(Clone)]
+pub struct Reload {
+    pub file: PathBuf,
+    pub upstream: SocketAddr,
 }
 
 impl Sky {
@@ -47,10 +57,10 @@ impl Sky {
 }
 
 /// Makes weather until it is dropped; whatever trouble it was in the middle of, [`clear`] ends.
-pub async fn blow(sky: Sky, mut dice: Dice, up: watch::Sender<bool>, pid: Pid, reloads: bool) {
+pub async fn blow(sky: Sky, mut dice: Dice, up: watch::Sender<bool>, pid: Pid, reload: Option<Reload>) {
     loop {
         sleep(dice.millis(700, 2_500)).await;
-        match dice.between(0, if reloads { 3 } else { 2 }) {
+        match dice.between(0, if reload.is_some() { 3 } else { 2 }) {
             0 => {
                 let away = dice.millis(50, 400);
                 sky.with(|past| {
@@ -68,8 +78,16 @@ pub async fn blow(sky: Sky, mut dice: Dice, up: watch::Sender<bool>, pid: Pid, r
                 disk(pid, None);
             }
             _ => {
-                sky.with(|past| past.reloads += 1);
-                let _ = kill_process(pid, Signal::HUP);
+                let turn = sky.with(|past| {
+                    past.reloads += 1;
+                    past.reloads
+                });
+                let written = reload
+                    .as_ref()
+                    .map(|Reload { file, upstream }| std::fs::write(file, config(*upstream, turn)));
+                if matches!(written, Some(Ok(()))) {
+                    let _ = kill_process(pid, Signal::HUP);
+                }
             }
         }
     }

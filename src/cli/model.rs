@@ -1,5 +1,6 @@
 //! `serin model`
 
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
@@ -56,11 +57,20 @@ pub fn run(command: &Command) -> Result<(), Fault> {
         Command::Fetch { model, sha256 } => {
             let source = Source::parse(model).map_err(|error| Fault::new(code::USAGE, error))?;
             let mut bar = Bar::new(model);
+            // A bar is seen on a terminal only; a log of a build wants to know, too.
+            let say = |text: String| {
+                if !std::io::stderr().is_terminal() {
+                    let _ = writeln!(std::io::stderr(), "serin: {text}");
+                }
+            };
+            say(format!("fetching {model} into {}", cache.display()));
             let got = fetch::fetch(&source, sha256, &cache, &AtomicBool::new(false), &mut |done, total| {
                 bar.show(done, total);
             });
             bar.end();
             let file = got.map_err(|error| Fault::new(code::UNAVAILABLE, error))?;
+            let bytes = std::fs::metadata(&file).map_or(0, |file| file.len());
+            say(format!("{model} is here, {} MB", bytes / 1_000_000));
             super::print(&format!("{}\n", file.display()))
         }
     }

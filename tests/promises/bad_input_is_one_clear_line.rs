@@ -83,6 +83,11 @@ fn every_kind_of_mistake_on_the_command_line() {
     let absent = complaint(&program::run(dir.path(), &["check-config", "--config", "nowhere.toml"]));
     assert_eq!(absent.0, 66);
     assert!(absent.1.contains("nowhere.toml") && absent.1.contains("--config"), "{}", absent.1);
+    // A file that nobody named may be missing: every key has a default.
+    let defaults = program::run(dir.path(), &["check-config"]);
+    assert!(
+        defaults.status.success() && String::from_utf8(defaults.stdout).unwrap().contains("127.0.0.1:8080")
+    );
     std::fs::write(dir.path().join("config.toml"), base(dir.path(), "")).unwrap();
     let no_journal = complaint(&program::run(dir.path(), &["sessions", "list"]));
     assert_eq!(no_journal.0, 66, "{}", no_journal.1);

@@ -100,6 +100,8 @@ fn a_model_from_a_url_is_checked_too() {
     let right = fetch("2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824");
     let path = String::from_utf8(right.stdout).unwrap();
     assert_eq!(std::fs::read(path.trim()).unwrap(), b"hello");
+    let said = String::from_utf8(right.stderr).unwrap();
+    assert!(said.contains("fetching http") && said.contains("is here"), "{said}");
 }
 
 #[test]
