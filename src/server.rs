@@ -1,5 +1,6 @@
 //! Listeners: accept, TLS, HTTP, drain.
 
+pub mod keepalive;
 pub mod patient;
 pub mod switched;
 pub mod tls;
@@ -26,6 +27,10 @@ use crate::body::BoxError;
 use crate::units::Span;
 use patient::Patient;
 use switched::Place;
+
+/// What an HTTP/1.1 connection may hold of its peer's bytes, or for a peer that reads slowly. hyper's own 400 KiB are a
+/// gigabyte for a thousand slow readers. A request's head must fit too.
+const BUFFER: usize = 128 * 1024;
 
 /// Limits of one listener, from `[limits]` and `[listen]`.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +114,7 @@ impl Server {
             let limits = self.limits;
             live.spawn(async move {
                 let _permit = permit;
-                let _ = stream.set_nodelay(true);
+                let _ = stream.set_nodelay(true).and_then(|()| keepalive::switch_on(&stream));
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
                     None => serve(&protocol, stream, (service, peer), watchers, limits).await,
@@ -148,6 +153,7 @@ fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .header_read_timeout(limits.header_read.0)
         .half_close(!limits.eof_cancels)
         .preserve_header_case(true)
+        .max_buf_size(BUFFER)
         .auto_date_header(false);
     builder
         .http2()

@@ -36,6 +36,7 @@ const REQUIRED: &[&str] = &[
     "dashboards/prometheus/rules_test.yml",
     "deny.toml",
     "docs/ARCHITECTURE.md",
+    "docs/cases.md",
     "docs/life-of-a-request.md",
     "docs/metrics.md",
     "docs/runbook.md",
@@ -163,6 +164,11 @@ fn nothing_is_left_over() {
 }
 
 #[test]
+fn nothing_on_the_path_waits_for_time() {
+    assert_clean(Repository::open().sources(shipped).iter().flat_map(banned::check_path_timers));
+}
+
+#[test]
 fn tests_do_not_sleep() {
     assert_clean(
         Repository::open()
@@ -194,9 +200,12 @@ fn every_promise_names_a_living_test() {
     let tests: BTreeSet<String> =
         repository.sources(|_| true).iter().flat_map(documents::test_functions).collect();
     let readme = repository.texts(|path| path == "README.md");
-    assert_clean(
-        readme.iter().flat_map(|(path, text)| documents::check_readme(path, text, &tests, &repository)),
-    );
+    let cases = repository.texts(|path| path == "docs/cases.md");
+    let promises =
+        readme.iter().flat_map(|(path, text)| documents::check_readme(path, text, &tests, &repository));
+    assert_clean(promises.chain(
+        cases.iter().flat_map(|(path, text)| documents::check_cases(path, text, &tests, &repository)),
+    ));
 }
 
 #[test]

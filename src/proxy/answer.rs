@@ -104,7 +104,7 @@ async fn try_group(
             }
             Err(failed) => {
                 // Now, and not at the end: if the engine stands in, the end will be its own.
-                held.settle(Outcome::of(failed.cause.end(), 0));
+                held.settle(Outcome::heard(exchange.origin(), failed.cause.end(), 0));
                 return Err(failed);
             }
         }

@@ -105,7 +105,7 @@ fn settle(
     let accounts = parts.accounts.clone();
     let aborts = parts.aborts.clone().map(|aborts| (aborts, headers.get(&REQUEST_ID).cloned()));
     Box::new(move |ended| {
-        let member = held.settle(Outcome::of(ended.end, ended.status));
+        let member = held.settle(Outcome::heard(origin, ended.end, ended.status));
         accounts.settle(origin, ended);
         drop(permit);
         if let (Some((aborts, request_id)), Some(member)) = (aborts, member)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::journal::record::End;
+use crate::journal::record::{End, Origin};
 use crate::units::Span;
 
 /// `[breaker]`
@@ -63,6 +63,15 @@ impl Outcome {
             }
             (End::Complete, status) if status < 500 => Self::Good,
             _ => Self::Bad,
+        }
+    }
+
+    /// What a breaker hears of an exchange. A canary that fails or takes too long is no evidence against a worker, and
+    /// must not take it from the clients it serves well; that nobody listens there is true whoever finds it out.
+    pub fn heard(origin: Origin, end: End, status: u16) -> Self {
+        match Self::of(end, status) {
+            Self::Bad if origin == Origin::Canary && end != End::UpstreamRefused => Self::Neutral,
+            outcome => outcome,
         }
     }
 }
@@ -177,6 +186,10 @@ mod tests {
             (End::Shutdown, 200, Outcome::Neutral),
         ] {
             assert_eq!(Outcome::of(end, status), outcome, "{end:?} {status}");
+            assert_eq!(Outcome::heard(Origin::Client, end, status), outcome);
+            let weak = outcome == Outcome::Bad && end != End::UpstreamRefused;
+            let canary = if weak { Outcome::Neutral } else { outcome };
+            assert_eq!(Outcome::heard(Origin::Canary, end, status), canary, "a canary's {end:?} {status}");
         }
     }
 }

@@ -17,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::server::keepalive;
+
 /// Where an upstream is, as read from its URL.
 #[derive(Clone)]
 pub struct Endpoint {
@@ -143,6 +145,7 @@ impl Endpoint {
         let opening = async {
             let tcp = self.tcp().await?;
             tcp.set_nodelay(true)?;
+            keepalive::switch_on(&tcp)?;
             match &self.tls {
                 None => Ok(Stream::new(Kind::Tcp(tcp), versions)),
                 Some((tls, name)) => {

@@ -30,6 +30,9 @@ use multiplex::{Multiplexed, Place};
 use pool::{Link, Pool};
 use spare::Spare;
 
+/// What a connection may hold that nobody has taken yet, as on the clients' side.
+const BUFFER: usize = 128 * 1024;
+
 /// Limits every upstream connection keeps, from `[limits]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
@@ -138,7 +141,8 @@ impl Http {
             return Ok(Way::Shared(self.multiplexed.open(stream, timers).await.map_err(refused)?));
         }
         let received = stream.received();
-        let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream));
+        let handshake =
+            Builder::new().preserve_header_case(true).max_buf_size(BUFFER).handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(refused)?;
         Ok(Way::Alone(Link::new(sender, connection, received)))
     }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use crate::official_clients_work::{OPENAI, run};
+use crate::support::peer;
 use crate::support::program;
 use crate::support::upstream::{Upstream, chunk, chunked, until_closed, whole};
 use crate::support::wire::{self, Answer, post};
@@ -116,5 +116,6 @@ fn the_official_client_knows_it_for_what_it_is_and_comes_back() {
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
     let up = Upstream::canned(whole("200 OK", "application/json", answer.to_string().as_bytes()));
     let serin = Serin::before(up.address, "[limits]\nper_client_rate = 1\nper_client_burst = 2\n");
-    run(OPENAI, "rate_limited.py", &[format!("http://{}/v1", serin.traffic())]);
+    let url = format!("http://{}/v1", serin.traffic());
+    assert_eq!(peer::run_python(peer::OPENAI, "python/rate_limited.py", &[url]), "ok");
 }

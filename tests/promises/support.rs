@@ -1,6 +1,10 @@
 //! What the promises are tested with: Serin in this process or as a program, a scripted upstream, and a raw client.
 
+pub mod api;
+pub mod h2;
 pub mod http2_upstream;
+pub mod journal;
+pub mod peer;
 pub mod program;
 pub mod upstream;
 pub mod wire;
@@ -20,6 +24,14 @@ pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         }
         assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain for: {what}");
         std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+/// How much larger than in CI the long tests are to be: `SERIN_TEST_SCALE`, 1 unless it is set.
+pub fn scale() -> usize {
+    match std::env::var("SERIN_TEST_SCALE") {
+        Ok(text) => text.parse().unwrap_or_else(|error| panic!("SERIN_TEST_SCALE={text}: {error}")),
+        Err(_) => 1,
     }
 }
 

@@ -6,12 +6,12 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::official_clients_work::python;
 use crate::support::Serin;
+use crate::support::peer;
 use crate::support::upstream::{Upstream, whole};
 use crate::support::wire::{self, post};
 
-const PROTO: &str = "opentelemetry-proto==1.45.2";
+const PROTO: &[&str] = &["opentelemetry-proto==1.45.2"];
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
@@ -25,7 +25,7 @@ impl Collector {
     fn start(statuses: &[&str]) -> Self {
         let script = format!("{}/tests/promises/python/collector.py", env!("CARGO_MANIFEST_DIR"));
         let mut child =
-            Command::new(python(PROTO)).arg(script).args(statuses).stdout(Stdio::piped()).spawn().unwrap();
+            Command::new(peer::python(PROTO)).arg(script).args(statuses).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         Self { child, lines, port: first["port"].as_u64().unwrap() }

@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::official_clients_work::python;
+use crate::support::peer;
 use crate::support::upstream::{Upstream, whole};
 use crate::support::wire::{self, connect, find, more};
-use crate::support::{Serin, eventually};
+use crate::support::{Serin, eventually, peer};
 
-const WEBSOCKETS: &str = "websockets==15.0.1";
+const WEBSOCKETS: &[&str] = &["websockets==15.0.1"];
 const ASK: &[u8] =
     b"GET /v1/realtime HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n";
 const AGREE: &[u8] =
@@ -43,15 +43,15 @@ fn ended(serin: &Serin, outcome: &str) {
 
 #[test]
 fn a_real_websocket_client_and_server_understand_each_other() {
-    let python = python(WEBSOCKETS);
+    let python = peer::python(WEBSOCKETS);
     let script = |name: &str| format!("{}/tests/promises/python/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut server =
-        Command::new(&python).arg(script("ws_server.py")).stdout(Stdio::piped()).spawn().unwrap();
+        Command::new(&python).arg(peer::script("python/ws_server.py")).stdout(Stdio::piped()).spawn().unwrap();
     let mut port = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let serin = Serin::before(format!("127.0.0.1:{}", port.trim()).parse().unwrap(), "");
     let url = format!("ws://{}/v1/realtime", serin.traffic());
-    let client = Command::new(&python).args([script("ws_client.py"), url]).output();
+    let client = Command::new(&python).arg(peer::script("python/ws_client.py")).arg(url).output();
     server.kill().unwrap();
     server.wait().unwrap();
     let client = client.unwrap();

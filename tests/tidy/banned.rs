@@ -90,6 +90,39 @@ fn detached_spawns(source: &Source) -> Vec<Finding> {
 }
 
 /// Tests wait for something that happens, not for time to pass.
+/// Where requests and answers pass.
+const PATH: &[&str] = &[
+    "src/body",
+    "src/proxy",
+    "src/recorder/tap.rs",
+    "src/server",
+    "src/upstream/balance.rs",
+    "src/upstream/breaker.rs",
+    "src/upstream/connect.rs",
+    "src/upstream/http",
+];
+/// The files of the path that may own a timer: each ends something that has lasted too long, and delays nothing.
+const TIMERS: &[&str] = &["src/server.rs", "src/server/patient.rs", "src/upstream/http/driven.rs"];
+
+/// Nothing on the path waits for time to pass.
+pub fn check_path_timers(source: &Source) -> Vec<Finding> {
+    let on_path = PATH.iter().any(|start| source.path.starts_with(start));
+    if !on_path || TIMERS.contains(&source.path.as_str()) {
+        return Vec::new();
+    }
+    let code = source.shipped.as_str();
+    let calls = ["sleep(", "sleep_until(", "interval(", "park_timeout("];
+    let starts = calls.iter().flat_map(|call| code.match_indices(call));
+    starts
+        .map(|(at, call)| {
+            source.finding(
+                line_of(code, at),
+                format!("{call}..) on the path: bytes wait for nothing but bytes"),
+            )
+        })
+        .collect()
+}
+
 pub fn check_sleeps(source: &Source) -> Vec<Finding> {
     let code = source.tests();
     let calls = ["thread::sleep(", "time::sleep("];
@@ -275,6 +308,16 @@ mod tests {
         assert_eq!(check_sleeps(&source("tests/a.rs", "fn f() { std::thread::sleep(d); }")).len(), 1);
         let text = "async fn f() { tokio::time::sleep(d).await }\n#[cfg(test)]\nmod tests { fn g() { time::sleep(d); } }";
         assert_eq!(check_sleeps(&source("src/a.rs", text)).len(), 1);
+    }
+
+    #[test]
+    fn a_timer_on_the_path_is_found() {
+        for call in ["time::sleep(d)", "time::sleep_until(d)", "tokio::time::interval(d)"] {
+            let text = format!("async fn f() {{ {call}.await }}");
+            assert_eq!(check_path_timers(&source("src/proxy/a.rs", &text)).len(), 1, "{call}");
+            assert_eq!(check_path_timers(&source("src/canary/a.rs", &text)), vec![], "{call}");
+            assert_eq!(check_path_timers(&source("src/upstream/http/driven.rs", &text)), vec![], "{call}");
+        }
     }
 
     #[test]

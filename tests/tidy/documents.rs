@@ -153,7 +153,7 @@ pub fn check_readme(path: &str, text: &str, tests: &BTreeSet<String>, tree: &dyn
         if line.starts_with('#') {
             promises = line.to_lowercase().contains("promise");
         }
-        let named: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        let named = in_backticks(line);
         for token in named.iter().filter(|token| names_a_test_file(token)) {
             if !test_exists(token, tests, tree) {
                 findings.push(finding(number + 1, format!("names the test {token}, which does not exist")));
@@ -165,6 +165,38 @@ pub fn check_readme(path: &str, text: &str, tests: &BTreeSet<String>, tree: &dyn
         }
     }
     findings
+}
+
+/// The table of cases: each row has an id of its own, and names tests that exist or the page of known failures.
+pub fn check_cases(path: &str, text: &str, tests: &BTreeSet<String>, tree: &dyn Tree) -> Vec<Finding> {
+    let mut ids = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| line.starts_with("| T-")) {
+        let mut finds = |says| findings.push(Finding { path: path.to_owned(), line: number + 1, says });
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [id, _, proof] = cells[..] else {
+            finds(format!("{} cells: id, promise and proof are wanted", cells.len()));
+            continue;
+        };
+        if !ids.insert(id) {
+            finds(format!("{id} stands twice"));
+        }
+        let named = in_backticks(proof);
+        for token in named.iter().filter(|token| !test_exists(token, tests, tree)) {
+            finds(format!("names the test {token}, which does not exist"));
+        }
+        if named.is_empty() && !proof.contains("known-failures.md") {
+            finds(format!("{id} names neither a test nor known-failures.md"));
+        }
+    }
+    if ids.is_empty() {
+        findings.push(Finding { path: path.to_owned(), line: 0, says: "lists no case".to_owned() });
+    }
+    findings
+}
+
+fn in_backticks(line: &str) -> Vec<&str> {
+    line.split('`').skip(1).step_by(2).collect()
 }
 
 fn names_a_test_file(token: &str) -> bool {
@@ -254,5 +286,21 @@ mod tests {
         }
         let long = "x\n".repeat(README_LINES + 1);
         assert_eq!(check_readme("README.md", &long, &tests, &TREE).len(), 1);
+    }
+
+    #[test]
+    fn a_case_without_proof_or_twice_is_found() {
+        let tests: BTreeSet<String> = ["bytes_pass".to_owned()].into();
+        let good = "| id | a | b |\n|---|---|---|\n| T-01 | x | `bytes_pass` |\n| T-02 | y | see [known failures](known-failures.md) |\n";
+        assert_eq!(check_cases("docs/cases.md", good, &tests, &TREE), vec![]);
+        for bad in [
+            "| T-01 | x | `gone` |\n",
+            "| T-01 | x | later |\n",
+            "| T-01 | x |\n",
+            "| T-01 | x | `bytes_pass` |\n| T-01 | y | `bytes_pass` |\n",
+            "",
+        ] {
+            assert_eq!(check_cases("docs/cases.md", bad, &tests, &TREE).len(), 1, "{bad}");
+        }
     }
 }

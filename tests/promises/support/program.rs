@@ -27,8 +27,14 @@ pub struct Program {
 impl Program {
     /// Starts it in `dir`, recording there, in front of `address` and with no engine behind it.
     pub fn before(address: SocketAddr, dir: &Path) -> Self {
-        let upstream =
-            format!("[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n[fallback]\nfor = []\n");
+        Self::with(address, dir, "")
+    }
+
+    /// The same with further settings.
+    pub fn with(address: SocketAddr, dir: &Path, extra: &str) -> Self {
+        let upstream = format!(
+            "[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n{extra}\n[fallback]\nfor = []\n"
+        );
         std::fs::write(dir.join("config.toml"), super::base(dir, &upstream)).unwrap();
         Self::start(command(dir))
     }
@@ -65,6 +71,24 @@ impl Program {
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
+    }
+
+    /// A figure of `/proc/PID/status`, in kilobytes.
+    pub fn kilobytes(&self, name: &str) -> usize {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+
+    /// Its open files and sockets.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    }
+
+    /// The value of one series.
+    pub fn metric(&self, series: &str) -> Option<f64> {
+        super::value(&String::from_utf8(super::wire::get(self.admin, "/metrics").body).unwrap(), series)
     }
 
     pub fn is_running(&mut self) -> bool {
