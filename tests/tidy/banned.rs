@@ -102,7 +102,8 @@ const PATH: &[&str] = &[
     "src/upstream/http",
 ];
 /// The files of the path that may own a timer: each ends something that has lasted too long, and delays nothing.
-const TIMERS: &[&str] = &["src/server.rs", "src/server/patient.rs", "src/upstream/http/driven.rs"];
+const TIMERS: &[&str] =
+    &["src/proxy/upgrade.rs", "src/server.rs", "src/server/patient.rs", "src/upstream/http/driven.rs"];
 
 /// Nothing on the path waits for time to pass.
 pub fn check_path_timers(source: &Source) -> Vec<Finding> {
@@ -111,7 +112,7 @@ pub fn check_path_timers(source: &Source) -> Vec<Finding> {
         return Vec::new();
     }
     let code = source.shipped.as_str();
-    let calls = ["sleep(", "sleep_until(", "interval(", "park_timeout("];
+    let calls = ["sleep(", "sleep_until(", "time::interval(", "interval_at(", "park_timeout("];
     let starts = calls.iter().flat_map(|call| code.match_indices(call));
     starts
         .map(|(at, call)| {
