@@ -159,22 +159,21 @@ fn an_interim_answer_is_not_taken_for_the_answer() {
     }
 }
 
-#[test]
-fn nginx_in_front_streams_where_the_upstream_asks_for_it() {
+/// Through nginx, which buffers unless it is asked not to, each event must arrive before the next is written.
+fn in_step_through_nginx(header: &'static str, extra: &str) {
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = Upstream::start(move |_, out| {
-        let head = String::from_utf8(chunked("text/event-stream"))
-            .unwrap()
-            .replace("\r\n\r\n", "\r\nX-Accel-Buffering: no\r\n\r\n");
+        let head = String::from_utf8(chunked("text/event-stream")).unwrap();
+        let head = head.replace("\r\n\r\n", &format!("\r\n{header}\r\n"));
         let mut ok = out.write_all(head.as_bytes()).is_ok();
         for number in 0..50 {
-            ok &= out.write_all(&chunk(format!("data: {number}\n\n").as_bytes())).is_ok()
-                && wait.lock().unwrap().recv().is_ok();
+            let event = chunk(format!("data: {number}\n\n").as_bytes());
+            ok &= out.write_all(&event).is_ok() && wait.lock().unwrap().recv().is_ok();
         }
         ok && out.write_all(b"0\r\n\r\n").is_ok()
     });
-    let serin = Serin::before(upstream.address, "");
+    let serin = Serin::before(upstream.address, extra);
     let dir = tempfile::tempdir().unwrap();
     let front = nginx(dir.path(), serin.traffic(), "");
     let mut client = wire::connect(front.address);
@@ -186,6 +185,12 @@ fn nginx_in_front_streams_where_the_upstream_asks_for_it() {
         }
         go.send(()).unwrap();
     }
+}
+
+#[test]
+fn nginx_in_front_streams_where_it_is_asked_to() {
+    in_step_through_nginx("X-Accel-Buffering: no\r\n", "");
+    in_step_through_nginx("", "[listen]\nno_buffering = true\n");
 }
 
 #[test]
