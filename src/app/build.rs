@@ -138,12 +138,6 @@ impl Built {
     }
 }
 
-fn recording(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Fault> {
-    let dir = config.record.dir.display().to_string();
-    writer::start(&config.record, ledger)
-        .map_err(|error| Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}")))
-}
-
 /// Every connection is a file; the usual soft limit of 1,024 would be met long before `[limits] connections`.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
