@@ -18,6 +18,7 @@ use serde_json::json;
 use crate::body::BoxError;
 use crate::metrics::Metrics;
 use crate::proxy::settle::Accounts;
+use crate::server::heads::Ambiguous;
 use crate::upstream::embedded::{Chat, Embedded};
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -168,6 +169,10 @@ impl tower::Service<Request<Incoming>> for Admin {
         let admin = self.clone();
         Box::pin(async move {
             let (head, _) = request.into_parts();
+            if head.extensions.get::<Ambiguous>().is_some() {
+                let message = "Content-Length and Transfer-Encoding contradict each other; send one of them";
+                return Ok(respond((StatusCode::BAD_REQUEST, JSON, error(message))));
+            }
             let answer = move || admin.answer(&head.method, head.uri.path(), &head.headers);
             // A reload reads files, of which one may lie on a disk that does not answer; metrics go on meanwhile.
             let answered = tokio::task::spawn_blocking(answer).await;

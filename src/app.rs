@@ -25,6 +25,7 @@ use crate::proxy::Proxy;
 use crate::proxy::settle::Accounts;
 use crate::recorder::writer::Writer;
 use crate::server;
+use crate::server::tls::ClientCertificates;
 use crate::trace::export::Exporter;
 use build::Built;
 pub use build::check;
@@ -108,12 +109,20 @@ impl App {
             (0..config.limits.threads).map(|_| Proxy::new(built.parts.clone())).collect();
         drop(built.parts);
         let (tls, limits) = (built.tls, limits(&config));
-        let shared = path::Shared { tls, limits, recorder: built.recorder, stopped: stopped.clone() };
+        let shared =
+            path::Shared { tls: tls.clone(), limits, recorder: built.recorder, stopped: stopped.clone() };
         let path = Path::start(&proxies, &built.traffic, &shared).map_err(internal)?;
         drop(shared);
         let (embedded, fallback) = (built.embedded.clone(), config.fallback.clone());
-        let barred = !config.listen.cert_file.as_os_str().is_empty();
-        let canary_metrics = canary::Metrics::new(&built.metrics);
+        let canaries = Canaries {
+            traffic,
+            tls: tls.clone(),
+            must_show: config.listen.client_certificates == ClientCertificates::Required,
+            files: built.files.clone(),
+            tag_key: built.tag_key,
+            metrics: canary::Metrics::new(&built.metrics),
+        };
+        let files_every = config.limits.files_every;
         let reloader = Arc::new(Reloader {
             file: setup.file,
             set_level: setup.set_level,
@@ -130,10 +139,12 @@ impl App {
             tls: built.admin_tls,
             admin: admin_side(built.admin_access, built.accounts, &built.metrics, &draining, &reloader),
             limits,
-            canaries: Canaries { traffic, barred, tag_key: built.tag_key, metrics: canary_metrics },
+            canaries,
             orders: ordered,
             telling: built.telling,
             tasks: Tasks::new(&built.metrics),
+            files: built.files,
+            files_every,
             draining: stopped,
             stopped: side_stopped,
         };
@@ -202,6 +213,7 @@ fn announce(config: &Config, file: Option<&std::path::Path>) {
 fn limits(config: &Config) -> server::Limits {
     server::Limits {
         connections: config.limits.connections,
+        handshake: config.limits.handshake,
         header_read: config.limits.header_read,
         client_stall: config.limits.client_stall,
         drain: config.limits.drain,

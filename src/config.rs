@@ -1,5 +1,6 @@
 //! `config.toml`: the subsystems' own sections put together, read strictly and checked as a whole.
 
+mod certificates;
 pub mod changes;
 mod log;
 mod remedy;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::proxy::clients::{ClientBy, Terms};
 use crate::proxy::route;
+use crate::server::tls::{ClientCertificates, Identity};
 use crate::units::{Size, Span};
 use crate::upstream::{self, affinity, breaker, embedded};
 use crate::{canary, recorder, trace};
@@ -47,11 +49,17 @@ pub struct Listen {
     /// PEM files; both or neither.
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
+    /// The authorities whose clients are let in.
+    pub client_ca_file: PathBuf,
+    pub client_certificates: ClientCertificates,
     pub client_eof: ClientEof,
     /// Protocols a client may go on in after HTTP.
     pub upgrades: Vec<String>,
     /// Adds `X-Accel-Buffering: no` to streams that lack it, for an nginx in front.
     pub no_buffering: bool,
+    /// Further certificates, chosen by the name a client asks for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub certificate: Vec<Identity>,
 }
 
 /// What a client means that closes only its writing side.
@@ -72,6 +80,9 @@ pub struct Admin {
     /// PEM files; both or neither.
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
+    /// The authorities whose readers are let in.
+    pub client_ca_file: PathBuf,
+    pub client_certificates: ClientCertificates,
     /// A file that holds the token readers must show.
     pub token_file: PathBuf,
 }
@@ -87,6 +98,7 @@ pub struct Limits {
     pub connect: Span,
     pub head: Span,
     pub idle: Span,
+    pub handshake: Span,
     pub header_read: Span,
     pub client_stall: Span,
     pub pool_idle: Span,
@@ -99,6 +111,8 @@ pub struct Limits {
     pub h2_streams: usize,
     pub h2_ping: Span,
     pub drain: Span,
+    /// How often certificate files are looked at.
+    pub files_every: Span,
 }
 
 impl Limits {
@@ -140,6 +154,9 @@ impl Default for Listen {
             address: SocketAddr::from(([127, 0, 0, 1], 8080)),
             cert_file: PathBuf::new(),
             key_file: PathBuf::new(),
+            client_ca_file: PathBuf::new(),
+            client_certificates: ClientCertificates::None,
+            certificate: Vec::new(),
             client_eof: ClientEof::Cancel,
             upgrades: vec!["websocket".to_owned()],
             no_buffering: false,
@@ -153,6 +170,8 @@ impl Default for Admin {
             address: SocketAddr::from(([127, 0, 0, 1], 9464)),
             cert_file: PathBuf::new(),
             key_file: PathBuf::new(),
+            client_ca_file: PathBuf::new(),
+            client_certificates: ClientCertificates::None,
             token_file: PathBuf::new(),
         }
     }
@@ -168,6 +187,7 @@ impl Default for Limits {
             connect: Span::seconds(5),
             head: Span::seconds(1_800),
             idle: Span::seconds(600),
+            handshake: Span::seconds(10),
             header_read: Span::seconds(30),
             client_stall: Span::seconds(120),
             pool_idle: Span::seconds(4),
@@ -180,6 +200,7 @@ impl Default for Limits {
             h2_streams: 100,
             h2_ping: Span::seconds(30),
             drain: Span::seconds(180),
+            files_every: Span::seconds(5),
         }
     }
 }
@@ -223,16 +244,9 @@ impl Config {
         self.check_names()?;
         self.canary.check().map_err(|error| error.to_string())?;
         self.trace.check()?;
+        self.check_certificates()?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
-        let (listen, admin) = (&self.listen, &self.admin);
-        for (section, cert, key) in [
-            ("[listen]", &listen.cert_file, &listen.key_file),
-            ("[admin]", &admin.cert_file, &admin.key_file),
-        ] {
-            if unset(cert) != unset(key) {
-                return Err(format!("{section} cert_file and key_file belong together; set both or neither"));
-            }
-        }
+        let admin = &self.admin;
         if !admin.address.ip().is_loopback() && (unset(&admin.cert_file) || unset(&admin.token_file)) {
             return Err(format!(
                 "[admin] address = \"{}\" is not a loopback address; that needs cert_file, key_file and token_file",
@@ -312,9 +326,11 @@ impl Config {
             ("connect", limits.connect),
             ("head", limits.head),
             ("idle", limits.idle),
+            ("handshake", limits.handshake),
             ("header_read", limits.header_read),
             ("client_stall", limits.client_stall),
             ("h2_ping", limits.h2_ping),
+            ("files_every", limits.files_every),
         ];
         match durations.iter().find(|(_, span)| span.0.is_zero()) {
             Some((key, _)) => {
@@ -418,6 +434,10 @@ mod tests {
             ("[listen]\naddress = \"nowhere\"", "config.toml:2: "),
             ("[admin]\naddress = \"0.0.0.0:9464\"", "not a loopback address; that needs cert_file"),
             ("[listen]\ncert_file = \"a\"", "set both or neither"),
+            ("[listen]\nclient_certificates = \"required\"", "client_ca_file and client_certificates"),
+            ("[admin]\nclient_ca_file = \"a\"", "client_ca_file and client_certificates"),
+            ("[listen]\nclient_certificates = \"required\"\nclient_ca_file = \"a\"", "needs TLS"),
+            ("[[upstream]]\nname = \"a\"\nurl = \"https://h\"\nkey_file = \"k\"", "set both or neither"),
             ("[fallback]\nindex_topk = 0", "index_topk is \"all\" or a number above 0"),
             (
                 "[[upstream]]\nname = \"a\"\nurl = \"x\"\n[[upstream]]\nname = \"a\"\nurl = \"x\"",

@@ -19,6 +19,7 @@ pub mod recorder;
 pub mod redact;
 pub mod server;
 pub mod stats;
+pub mod tls;
 pub mod trace;
 pub mod units;
 pub mod upstream;

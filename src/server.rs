@@ -1,5 +1,6 @@
 //! Listeners: accept, TLS, HTTP, drain.
 
+pub mod heads;
 pub mod keepalive;
 pub mod patient;
 pub mod switched;
@@ -8,7 +9,7 @@ pub mod tls;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -21,12 +22,13 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 
 use crate::body::BoxError;
 use crate::units::Span;
+use heads::{Ambiguous, Doubt, Watched};
 use patient::Patient;
 use switched::Place;
+use tls::Tls;
 
 /// What an HTTP/1.1 connection may hold of its peer's bytes, or for a peer that reads slowly. hyper's own 400 KiB are a
 /// gigabyte for a thousand slow readers. A request's head must fit too.
@@ -36,7 +38,9 @@ const BUFFER: usize = 128 * 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub connections: usize,
-    /// To receive a request's head, and to finish a TLS handshake.
+    /// To finish a TLS handshake.
+    pub handshake: Span,
+    /// To receive a request's head.
     pub header_read: Span,
     /// How long a client may take nothing of what is written to it.
     pub client_stall: Span,
@@ -53,19 +57,14 @@ pub struct Peer(pub SocketAddr);
 /// A bound listener and how its connections are served.
 pub struct Server {
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<Tls>,
     limits: Limits,
     permits: Arc<Semaphore>,
 }
 
 impl Server {
     /// `permits` bounds the open connections of every server it is shared with.
-    pub fn new(
-        listener: TcpListener,
-        tls: Option<TlsAcceptor>,
-        limits: Limits,
-        permits: Arc<Semaphore>,
-    ) -> Self {
+    pub fn new(listener: TcpListener, tls: Option<Tls>, limits: Limits, permits: Arc<Semaphore>) -> Self {
         Self { listener, tls, limits, permits }
     }
 
@@ -118,10 +117,11 @@ impl Server {
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
                     None => serve(&protocol, stream, (service, peer), watchers, limits).await,
-                    Some(tls) => match tokio::time::timeout(limits.header_read.0, tls.accept(stream)).await {
-                        Ok(Ok(stream)) => serve(&protocol, stream, (service, peer), watchers, limits).await,
-                        _ => tracing::debug!("a TLS handshake failed or took too long"),
-                    },
+                    Some(tls) => {
+                        if let Some(stream) = tls.accept(stream, limits.handshake.0).await {
+                            serve(&protocol, stream, (service, peer), watchers, limits).await;
+                        }
+                    }
                 }
             });
         }
@@ -177,15 +177,22 @@ async fn serve<I, S, B>(
     S::Future: Send + 'static,
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static,
 {
-    let begun = Arc::new(AtomicBool::new(false));
+    let brought = Arc::new(AtomicU64::new(0));
+    let stream = Watched::new(stream);
     let place = Place::default();
-    let service = First { inner: service, begun: begun.clone(), place: place.clone(), peer: Peer(peer) };
+    let service = Numbered {
+        inner: service,
+        brought: brought.clone(),
+        doubt: stream.doubt(),
+        place: place.clone(),
+        peer: Peer(peer),
+    };
     let service = TowerToHyperService::new(service);
     let connection = protocol.serve_connection_with_upgrades(TokioIo::new(stream), service);
     // hyper's own timer starts with a request's first byte; a peer that never sends one would stay for ever.
     let silence = async {
         tokio::time::sleep(limits.header_read.0).await;
-        if begun.load(Relaxed) {
+        if brought.load(Relaxed) > 0 {
             std::future::pending::<()>().await;
         }
     };
@@ -205,16 +212,18 @@ async fn serve<I, S, B>(
     drop(until_all_ends);
 }
 
-/// Notes that a connection has brought a request, and on each who sent it; gives one that asks for another protocol its place.
+/// Counts the requests a connection has brought, notes on each who sent it, marks those whose framing is in doubt, and gives
+/// one that asks for another protocol its place.
 #[derive(Clone)]
-struct First<S> {
+struct Numbered<S> {
     inner: S,
-    begun: Arc<AtomicBool>,
+    brought: Arc<AtomicU64>,
+    doubt: Doubt,
     place: Place,
     peer: Peer,
 }
 
-impl<S> tower::Service<hyper::Request<Incoming>> for First<S>
+impl<S> tower::Service<hyper::Request<Incoming>> for Numbered<S>
 where
     S: tower::Service<hyper::Request<Incoming>>,
 {
@@ -227,8 +236,11 @@ where
     }
 
     fn call(&mut self, mut request: hyper::Request<Incoming>) -> S::Future {
-        self.begun.store(true, Relaxed);
+        let number = self.brought.fetch_add(1, Relaxed);
         request.extensions_mut().insert(self.peer);
+        if self.doubt.concerns(number, request.headers()) {
+            request.extensions_mut().insert(Ambiguous);
+        }
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
         }

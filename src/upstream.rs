@@ -65,6 +65,19 @@ pub struct Config {
     /// A PEM file of the authorities to trust instead of the system's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<std::path::PathBuf>,
+    /// PEM files of the certificate to show where the upstream asks for one; both or neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_file: Option<std::path::PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<std::path::PathBuf>,
+}
+
+impl Config {
+    /// What it says about TLS.
+    fn tls(&self) -> connect::tls::Wanted {
+        let identity = self.cert_file.clone().zip(self.key_file.clone());
+        connect::tls::Wanted { ca_file: self.ca_file.clone(), identity }
+    }
 }
 
 impl Config {
@@ -80,6 +93,8 @@ impl Config {
             labels: BTreeMap::new(),
             abort: String::new(),
             ca_file: None,
+            cert_file: None,
+            key_file: None,
         }
     }
 }

@@ -1,16 +1,15 @@
 //! Everything that is made before anything runs, and every mistake that can be found by making it.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::SecureRandom;
-use tokio_rustls::TlsAcceptor;
 
 use super::fleet::Fleet;
 use super::shown::Shown;
 use super::{Fault, chat_model, code};
 use crate::admin;
+use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
 use crate::log::Log;
@@ -22,7 +21,8 @@ use crate::proxy::witness::Observers;
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
-use crate::server;
+use crate::server::tls::{Failures, Tls, Wanted};
+use crate::tls::files::Files;
 use crate::trace::export::Exporter;
 use crate::trace::{self, Tracer};
 use crate::upstream::abort::{self, Aborts, Telling};
@@ -35,9 +35,11 @@ pub struct Built {
     pub metrics: Arc<Metrics>,
     pub traffic: TcpListener,
     pub admin: TcpListener,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
+    /// What was read for TLS, to be looked at again.
+    pub files: Files,
     pub admin_access: admin::Access,
-    pub admin_tls: Option<TlsAcceptor>,
+    pub admin_tls: Option<Tls>,
     pub recorder: Recorder,
     pub writer: Writer,
     pub embedded: Option<Embedded>,
@@ -57,14 +59,19 @@ pub struct Built {
 
 /// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
 pub fn check(config: &Config) -> Result<(), Fault> {
-    certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
-    certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
+    let metrics = Metrics::default();
+    let files = Files::new(&metrics);
+    let (tls, _) = certificates(config, &metrics, &files)?;
     access(config)?;
-    let fleet = Fleet::new(config, &Metrics::default());
+    let fleet = Fleet::new(config, &metrics, &files);
     fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+        if let Some(tls) = tls {
+            pinned::connector(tls, config.canary.identity(), &files)
+                .map_err(|error| Fault::new(code::UNREADABLE, format!("[canary] {error}")))?;
+        }
     }
     Ok(())
 }
@@ -76,10 +83,10 @@ impl Built {
         log.show(&metrics);
         let traffic = bind(config.listen.address, "[listen] address")?;
         let admin = bind(config.admin.address, "[admin] address")?;
-        let tls = certificates("[listen]", &config.listen.cert_file, &config.listen.key_file)?;
-        let admin_tls = certificates("[admin]", &config.admin.cert_file, &config.admin.key_file)?;
+        let files = Files::new(&metrics);
+        let (tls, admin_tls) = certificates(config, &metrics, &files)?;
         let admin_access = access(config)?;
-        let mut fleet = Fleet::new(config, &metrics);
+        let mut fleet = Fleet::new(config, &metrics, &files);
         let made = fleet.build(config)?;
         let members = made.members();
         fleet.adopt(made);
@@ -119,6 +126,7 @@ impl Built {
             traffic,
             admin,
             tls,
+            files,
             admin_access,
             admin_tls,
             recorder,
@@ -162,12 +170,18 @@ fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, Fault> {
     })
 }
 
-fn certificates(section: &str, cert_file: &Path, key_file: &Path) -> Result<Option<TlsAcceptor>, Fault> {
-    if cert_file.as_os_str().is_empty() {
-        return Ok(None);
-    }
-    let acceptor = server::tls::acceptor(cert_file, key_file);
-    acceptor.map(Some).map_err(|error| Fault::new(code::UNREADABLE, format!("{section} {error}")))
+/// TLS of the traffic listener and of the admin side.
+fn certificates(
+    config: &Config,
+    metrics: &Metrics,
+    files: &Files,
+) -> Result<(Option<Tls>, Option<Tls>), Fault> {
+    let [listen, admin] = Failures::new(metrics, ["listen", "admin"]);
+    let read = |section: &str, wanted: Wanted, failures: Failures| {
+        Tls::new(files, wanted, failures)
+            .map_err(|error| Fault::new(code::UNREADABLE, format!("{section} {error}")))
+    };
+    Ok((read("[listen]", config.listen.tls(), listen)?, read("[admin]", config.admin.tls(), admin)?))
 }
 
 fn access(config: &Config) -> Result<admin::Access, Fault> {

@@ -7,6 +7,7 @@ use super::{Fault, code};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::proxy::route::Routes;
+use crate::tls::files::Files;
 use crate::upstream;
 use crate::upstream::affinity::Table;
 use crate::upstream::balance::{Balance, Families, Member};
@@ -22,6 +23,8 @@ const MOST_NAMES: usize = 1_000;
 pub struct Fleet {
     families: Families,
     liveness: health::Families,
+    /// Looks after the files that upstreams name.
+    files: Files,
     /// Where conversations went; outlives every configuration.
     table: Arc<Table>,
     members: Vec<(Mark, Arc<Member>)>,
@@ -34,10 +37,11 @@ pub struct Fleet {
 struct Mark(blake3::Hash);
 
 impl Fleet {
-    pub fn new(config: &Config, metrics: &Metrics) -> Self {
+    pub fn new(config: &Config, metrics: &Metrics, files: &Files) -> Self {
         let table = Arc::new(Table::new(config.balance.affinity_entries, metrics));
         let (families, liveness) = (Families::new(metrics), health::Families::new(metrics));
-        Self { families, liveness, table, members: Vec::new(), seen: BTreeSet::new() }
+        let files = files.clone();
+        Self { families, liveness, files, table, members: Vec::new(), seen: BTreeSet::new() }
     }
 
     /// The members of `config`, in its order. Those in use that it does not change are the same ones, with their
@@ -92,7 +96,7 @@ impl Fleet {
             Mistake::Url(_) => code::CONFIG,
             Mistake::File(_) => code::UNREADABLE,
         };
-        match Http::new(section, timers(config), health) {
+        match Http::new(section, timers(config), health, &self.files) {
             Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), section, config.breaker, &self.families))),
             Err(error) => {
                 let message = format!("[[upstream]] name = {:?}: {error}", section.name);

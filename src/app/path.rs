@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
 
 use crate::proxy::Proxy;
 use crate::recorder::Recorder;
+use crate::server::tls::Tls;
 use crate::server::{Limits, Server};
 
 /// The running threads; each yields the number of connections it had to cut.
@@ -20,7 +20,7 @@ pub struct Path(Vec<JoinHandle<io::Result<usize>>>);
 /// What every thread gets its own handle on.
 #[derive(Clone)]
 pub struct Shared {
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
     pub limits: Limits,
     pub recorder: Recorder,
     pub stopped: watch::Receiver<bool>,

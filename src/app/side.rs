@@ -8,14 +8,17 @@ use prometheus::{IntCounterVec, IntGaugeVec};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio_rustls::TlsAcceptor;
 
 use crate::admin::Admin;
 use crate::canary;
+use crate::canary::driver::door::{self, Door};
+use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::{dye, tag};
 use crate::metrics::Metrics;
+use crate::server::tls::Tls;
 use crate::server::{self, Server};
+use crate::tls::files::Files;
 use crate::units::Span;
 use crate::upstream;
 use crate::upstream::abort::Telling;
@@ -25,13 +28,16 @@ use crate::upstream::checkup;
 /// Everything the thread needs.
 pub struct Side {
     pub listener: TcpListener,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Tls>,
     pub admin: Admin,
     pub limits: server::Limits,
     pub canaries: Canaries,
     /// Tells upstreams of clients that left.
     pub telling: Telling,
     pub tasks: Tasks,
+    /// Certificate files, and how often they are looked at.
+    pub files: Files,
+    pub files_every: Span,
     /// What is to run; changes with the configuration.
     pub orders: watch::Receiver<Arc<Orders>>,
     /// Traffic has been told to stop: no more probes.
@@ -56,8 +62,11 @@ pub struct Check {
 /// What outlives every change of the canaries' configuration.
 pub struct Canaries {
     pub traffic: SocketAddr,
-    /// The traffic listener speaks TLS, which canaries do not.
-    pub barred: bool,
+    /// TLS of the traffic listener.
+    pub tls: Option<Tls>,
+    /// That listener lets nobody in without a certificate.
+    pub must_show: bool,
+    pub files: Files,
     pub tag_key: tag::Key,
     pub metrics: canary::Metrics,
 }
@@ -137,6 +146,7 @@ impl Side {
             let (mut orders, draining) = (self.orders, self.draining);
             let mut running = Running::new(self.tasks);
             running.telling.spawn(self.telling.run());
+            running.telling.spawn(self.files.watch(self.files_every, draining.clone()));
             loop {
                 let wanted = orders.borrow_and_update().clone();
                 running.follow(&wanted, &self.canaries, &draining);
@@ -226,15 +236,22 @@ impl Canaries {
         if !config.enabled {
             return None;
         }
-        if self.barred {
-            tracing::warn!(
-                "canaries cannot reach a TLS listener yet, none will run; [canary] enabled = false silences this"
-            );
-            return None;
-        }
+        let door = self.door(config).map_err(|why| tracing::warn!("no canaries will run: {why}")).ok()?;
         let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
-        let (target, key, metrics) = (reachable(self.traffic), self.tag_key.clone(), self.metrics.clone());
-        Some(canary::run(config.clone(), target, key, metrics, dye, draining.clone()))
+        let (key, metrics) = (self.tag_key.clone(), self.metrics.clone());
+        Some(canary::run(config.clone(), door, key, metrics, dye, draining.clone()))
+    }
+
+    /// The way to the traffic listener.
+    fn door(&self, config: &canary::Config) -> Result<Door, String> {
+        if self.must_show && config.identity().is_none() {
+            return Err("[listen] requires a certificate of clients and they have none to show; set [canary] cert_file \
+                        and key_file, or enabled = false"
+                .to_owned());
+        }
+        let tls = self.tls.clone().map(|tls| pinned::connector(tls, config.identity(), &self.files));
+        let door = Door::new(reachable(self.traffic), door::Limits::default());
+        Ok(door.with_tls(tls.transpose().map_err(|error| format!("[canary] {error}"))?))
     }
 }
 

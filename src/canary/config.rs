@@ -25,6 +25,9 @@ pub struct Config {
     pub model: String,
     /// A file that holds the API key to send; empty for none. Read anew for each probe.
     pub api_key_file: PathBuf,
+    /// PEM files of the certificate to show where the listener asks clients for one; both or neither.
+    pub cert_file: PathBuf,
+    pub key_file: PathBuf,
     /// Prompt lengths to rotate through, in tokens.
     pub lengths: Vec<u32>,
     /// The answer's limit in tokens, reasoning included; doubled once when an answer is cut off.
@@ -48,6 +51,8 @@ pub enum ConfigError {
     Temperature(f64),
     #[error("[canary] max_tokens is {0}: use 16 to 8192")]
     MaxTokens(u32),
+    #[error("[canary] cert_file and key_file belong together; set both or neither")]
+    Certificate,
     #[error("[canary] model is longer than 256 bytes")]
     Model,
     #[error("cannot read [canary] api_key_file {path}: {source}")]
@@ -63,6 +68,8 @@ impl Default for Config {
             interval: Span(Duration::from_secs(60)),
             model: String::new(),
             api_key_file: PathBuf::new(),
+            cert_file: PathBuf::new(),
+            key_file: PathBuf::new(),
             lengths: vec![1024],
             max_tokens: 1500,
             temperature: vec![0.6, 0.0],
@@ -82,6 +89,9 @@ impl Config {
         if self.model.len() > 256 {
             return Err(ConfigError::Model);
         }
+        if self.cert_file.as_os_str().is_empty() != self.key_file.as_os_str().is_empty() {
+            return Err(ConfigError::Certificate);
+        }
         if !(1..=MAX_ROTATION).contains(&self.lengths.len()) {
             return Err(ConfigError::LengthCount(self.lengths.len()));
         }
@@ -98,6 +108,12 @@ impl Config {
             Some(wrong) => Err(ConfigError::Temperature(*wrong)),
             None => Ok(()),
         }
+    }
+
+    /// The certificate to show and its key, if there is one.
+    pub fn identity(&self) -> Option<(PathBuf, PathBuf)> {
+        let named = !self.cert_file.as_os_str().is_empty();
+        named.then(|| (self.cert_file.clone(), self.key_file.clone()))
     }
 
     /// The API key to send, read from its file; `None` when no file is named.
@@ -133,13 +149,15 @@ mod tests {
 
     #[test]
     fn every_key_is_read() {
-        let text = "enabled = false\ninterval = \"5m\"\nmodel = \"m\"\napi_key_file = \"k\"\nlengths = [2048]\nmax_tokens = 99\ntemperature = [1.0]";
+        let text = "enabled = false\ninterval = \"5m\"\nmodel = \"m\"\napi_key_file = \"k\"\ncert_file = \"c\"\nkey_file = \"d\"\nlengths = [2048]\nmax_tokens = 99\ntemperature = [1.0]";
         let config: Config = toml::from_str(text).expect("all keys");
         let expected = Config {
             enabled: false,
             interval: Span(Duration::from_secs(300)),
             model: "m".into(),
             api_key_file: "k".into(),
+            cert_file: "c".into(),
+            key_file: "d".into(),
             lengths: vec![2048],
             max_tokens: 99,
             temperature: vec![1.0],
@@ -160,6 +178,7 @@ mod tests {
             ("lengths = [63]", "[canary] lengths"),
             ("temperature = [2.5]", "[canary] temperature"),
             ("temperature = []", "[canary] temperature"),
+            ("cert_file = \"c\"", "set both or neither"),
             ("max_tokens = 1", "[canary] max_tokens"),
         ];
         for (text, named) in cases {

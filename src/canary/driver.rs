@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod door;
+pub mod pinned;
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! The round: wait, choose, send, judge, keep score, until told to stop.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,7 +11,7 @@ use crate::fidelity::secret::Minter;
 use crate::fidelity::tag;
 
 use super::config::Config;
-use super::driver::door::{Door, Limits};
+use super::driver::door::Door;
 use super::driver::{Driver, Outcome, Pressure};
 use super::length::{Bucket, LengthLoop};
 use super::metrics::{Metrics, Skip};
@@ -52,13 +51,13 @@ pub enum Step {
     Skipped(Skip),
 }
 
-/// Probes through `target` until `stop` holds true or its sender is gone.
+/// Probes through `door` until `stop` holds true or its sender is gone.
 ///
 /// Nothing is spawned here: the caller owns the task and awaits it. `live` holds the codes of all probes, by which a
 /// foreign one is known, and `tag_key` is the key the proxy verifies tags under.
 pub async fn run(
     config: Config,
-    target: SocketAddr,
+    door: Door,
     tag_key: tag::Key,
     metrics: Metrics,
     live: Arc<Registry>,
@@ -68,7 +67,7 @@ pub async fn run(
         return;
     }
     let mut schedule = Schedule::new(&tag_key.derive("canary schedule"), config.interval.0, clock::now());
-    let mut patrol = Patrol::new(config, target, tag_key, metrics, live);
+    let mut patrol = Patrol::new(config, door, tag_key, metrics, live);
     let round = async {
         loop {
             tokio::time::sleep_until(schedule.due().into()).await;
@@ -84,25 +83,19 @@ pub async fn run(
 }
 
 impl Patrol {
-    /// A patrol that sends to `target`, the public listener. Its draws are its own: no two patrols
+    /// A patrol that sends through `door`, to the public listener. Its draws are its own: no two patrols
     /// send the same text, or a cached prefix would answer for the model.
-    pub fn new(
-        config: Config,
-        target: SocketAddr,
-        tag_key: tag::Key,
-        metrics: Metrics,
-        live: Arc<Registry>,
-    ) -> Self {
+    pub fn new(config: Config, door: Door, tag_key: tag::Key, metrics: Metrics, live: Arc<Registry>) -> Self {
         let seed = tag_key.derive("canary plan");
         let seed =
             seed[..8].iter().fold(clock::unix_nanos(), |sum, byte| sum.rotate_left(8) ^ u64::from(*byte));
-        Self::seeded(seed, config, target, tag_key, metrics, live)
+        Self::seeded(seed, config, door, tag_key, metrics, live)
     }
 
     fn seeded(
         seed: u64,
         config: Config,
-        target: SocketAddr,
+        door: Door,
         tag_key: tag::Key,
         metrics: Metrics,
         live: Arc<Registry>,
@@ -111,7 +104,7 @@ impl Patrol {
             plan: Plan::new(&config, seed),
             minter: Minter::new(tag_key.derive("recall codes")),
             id_key: tag_key.derive("probe ids"),
-            driver: Driver::new(Door::new(target, Limits::default()), tag_key),
+            driver: Driver::new(door, tag_key),
             lengths: LengthLoop::default(),
             sent: 0,
             scoreboard: Scoreboard::new(metrics.clone()),

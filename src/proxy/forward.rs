@@ -21,6 +21,7 @@ use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
 use crate::recorder::tap::{self, Exchange, Tap, Wanted};
 use crate::server::Peer;
+use crate::server::heads::Ambiguous;
 use crate::units::Span;
 use crate::upstream::breaker::Outcome;
 use crate::upstream::{self, Body, embedded};
@@ -172,6 +173,7 @@ pub fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
     let hosts = head.headers.get_all(HOST).iter().count();
     match head.version {
         _ if head.method == Method::CONNECT => Some(Refusal::Connect),
+        _ if head.extensions.get::<Ambiguous>().is_some() => Some(Refusal::Framing),
         Version::HTTP_11 if hosts != 1 => Some(Refusal::Host),
         _ if hosts > 1 => Some(Refusal::Host),
         _ => None,

@@ -21,6 +21,8 @@ pub enum Refusal<'a> {
     NoRoute,
     /// The request does not say which host it is for, or says it twice (RFC 9112 section 3.2).
     Host,
+    /// The request says twice where its body ends: by a length and by chunks (RFC 9112 section 6.1).
+    Framing,
     /// CONNECT would make this a tunnel to anywhere.
     Connect,
     Upstream {
@@ -50,7 +52,7 @@ impl Refusal<'_> {
             Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute => StatusCode::NOT_FOUND,
-            Self::Host => StatusCode::BAD_REQUEST,
+            Self::Host | Self::Framing => StatusCode::BAD_REQUEST,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::Upstream { cause: Failure::HeadTimeout(_) | Failure::IdleTimeout(_), .. } => {
                 StatusCode::GATEWAY_TIMEOUT
@@ -67,6 +69,7 @@ impl Refusal<'_> {
             Self::Limited(_) => "rate_limit_exceeded",
             Self::NoRoute => "no_route",
             Self::Host => "bad_host",
+            Self::Framing => "ambiguous_length",
             Self::Connect => "no_tunnels",
             Self::Upstream { cause, .. } => match cause {
                 Failure::Refused(_) => "upstream_refused",
@@ -93,6 +96,10 @@ impl Refusal<'_> {
             }
             Self::NoRoute => "no upstream is configured for this path".to_owned(),
             Self::Host => "a request carries exactly one Host header".to_owned(),
+            Self::Framing => {
+                "a request carries Content-Length or Transfer-Encoding, never both; send one of them"
+                    .to_owned()
+            }
             Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
             Self::Upstream { name, cause } => format!("upstream {name:?} {cause}"),
         }
@@ -105,6 +112,7 @@ impl Refusal<'_> {
             Self::Overloaded | Self::NoRoute => Fault::Proxy,
             Self::Limited(_)
             | Self::Host
+            | Self::Framing
             | Self::Connect
             | Self::Upstream { cause: Failure::ClientBody(_), .. } => Fault::Client,
             Self::Upstream { .. } => Fault::Upstream,

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::otlp::{self, Exported, Span};
 use super::{Config, Counts, Fate};
 use crate::ids;
+use crate::upstream::connect::tls::Wanted;
 use crate::upstream::connect::{Endpoint, Versions};
 
 /// Spans sent together, and how long the first of them waits for others.
@@ -70,8 +71,9 @@ impl Target {
         };
         let scheme = uri.scheme_str().unwrap_or_default();
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let endpoint = Endpoint::parse(&format!("{scheme}://{authority}"), Versions::One, None)
-            .map_err(|error| at(error.to_string()));
+        let endpoint =
+            Endpoint::parse(&format!("{scheme}://{authority}"), Versions::One, Wanted::default(), None)
+                .map_err(|error| at(error.to_string()));
         Ok(Self { endpoint: endpoint?, path, headers: headers(&config.headers_file)? })
     }
 }

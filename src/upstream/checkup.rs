@@ -45,7 +45,7 @@ pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: wa
 
 /// TCP, and TLS where the URL says so.
 async fn can_be_reached(config: &Config, limit: Span) -> bool {
-    match Endpoint::parse(&config.url, config.http, config.ca_file.as_deref()) {
+    match Endpoint::parse(&config.url, config.http, config.tls(), None) {
         Ok(endpoint) => endpoint.open(limit.0).await.is_ok(),
         Err(_) => false,
     }

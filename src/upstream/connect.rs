@@ -1,7 +1,8 @@
 //! Connections to an upstream: TCP, and TLS over it where the URL says so.
 
+pub mod tls;
+
 use std::io;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,15 +10,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::http::uri::Scheme;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::server::keepalive;
+use crate::tls::files::{Files, Live};
 
 /// Where an upstream is, as read from its URL.
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     versions: Versions,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<(Arc<Live<ClientConfig>>, ServerName<'static>)>,
 }
 
 /// `[[upstream]] http`: the versions of HTTP an upstream is spoken to in.
@@ -85,17 +86,20 @@ impl Stream {
 
 impl Endpoint {
     /// Reads `http://host:port` or `https://host[:port]`; anything behind the authority is refused, because a prefix
-    /// would silently change the path of every request.
-    pub fn parse(url: &str, versions: Versions, ca_file: Option<&Path>) -> Result<Self, Mistake> {
+    /// would silently change the path of every request. `watch` names who looks after the files, and for whom.
+    pub fn parse(
+        url: &str,
+        versions: Versions,
+        wanted: tls::Wanted,
+        watch: Option<(&Files, &str)>,
+    ) -> Result<Self, Mistake> {
         let (host, port, secure) = read_url(url).map_err(Mistake::Url)?;
-        let tls = match secure {
-            true => Some((connector(ca_file)?, server_name(&host).map_err(Mistake::Url)?)),
-            false if ca_file.is_some() => {
-                return Err(Mistake::Url(format!(
-                    "url {url:?} is not https, so ca_file would never be used"
-                )));
+        let tls = match (secure, wanted.some_key()) {
+            (true, _) => Some((tls::connector(wanted, watch)?, tls::server_name(&host)?)),
+            (false, Some(key)) => {
+                return Err(Mistake::Url(format!("url {url:?} is not https, so {key} would never be used")));
             }
-            false => None,
+            (false, None) => None,
         };
         Ok(Self { host, port, versions, tls })
     }
@@ -149,9 +153,10 @@ impl Endpoint {
             match &self.tls {
                 None => Ok(Stream::new(Kind::Tcp(tcp), versions)),
                 Some((tls, name)) => {
-                    let tls =
-                        tls.with_alpn(versions.offered()).connect(name.clone(), tcp).await.map_err(told)?;
-                    let stream = Stream::new(Kind::Tls(Box::new(tls)), versions);
+                    let tls = TlsConnector::from(tls.get());
+                    let offered = tls.with_alpn(versions.offered());
+                    let stream = offered.connect(name.clone(), tcp).await.map_err(told)?;
+                    let stream = Stream::new(Kind::Tls(Box::new(stream)), versions);
                     match versions == Versions::Two && !stream.http2 {
                         true => Err(io::Error::other("does not speak HTTP/2; set http = \"auto\"")),
                         false => Ok(stream),
@@ -230,44 +235,6 @@ fn read_url(url: &str) -> Result<(String, u16, bool), String> {
     Ok((authority.host().trim_matches(['[', ']']).to_owned(), port, secure))
 }
 
-fn server_name(host: &str) -> Result<ServerName<'static>, String> {
-    ServerName::try_from(host.to_owned())
-        .map_err(|error| format!("host {host:?} cannot be verified by TLS: {error}"))
-}
-
-fn connector(ca_file: Option<&Path>) -> Result<TlsConnector, Mistake> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Mistake::Url(error.to_string()))?
-        .with_root_certificates(roots(ca_file).map_err(Mistake::File)?)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// The authorities to trust: those of a file, or the system's.
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = ca_file else {
-        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        return match added {
-            0 => {
-                Err("no trusted certificates on this system; install ca-certificates or set ca_file"
-                    .to_owned())
-            }
-            _ => Ok(roots),
-        };
-    };
-    let at = |error: &dyn std::fmt::Display| format!("ca_file {}: {error}", path.display());
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| at(&error))? {
-        roots.add(certificate.map_err(|error| at(&error))?).map_err(|error| at(&error))?;
-    }
-    match roots.is_empty() {
-        true => Err(at(&"holds no certificate; a PEM file is expected")),
-        false => Ok(roots),
-    }
-}
-
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -329,7 +296,9 @@ mod tests {
     #[test]
     fn an_address_without_a_host_is_refused() {
         for url in ["http://:1", "https://:443/", "http://[]:1"] {
-            let mistake = Endpoint::parse(url, Versions::Auto, None).err().map(|mistake| mistake.to_string());
+            let mistake = Endpoint::parse(url, Versions::Auto, tls::Wanted::default(), None)
+                .err()
+                .map(|mistake| mistake.to_string());
             assert!(mistake.as_ref().is_some_and(|mistake| mistake.contains(url)), "{url}: {mistake:?}");
         }
     }

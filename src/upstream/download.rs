@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::LOCATION;
 
+use super::connect::tls::Wanted;
 use super::connect::{Endpoint, Versions};
 use super::http::{Http, Timers};
 use super::{Response, Upstream};
@@ -74,11 +75,8 @@ async fn locate(url: &str) -> Result<Response, String> {
         let (scheme, authority) =
             (uri.scheme_str().unwrap_or_default(), uri.authority().map(|a| a.as_str()).unwrap_or_default());
         let origin = format!("{scheme}://{authority}");
-        let server = Http::at(
-            "download",
-            Endpoint::parse(&origin, Versions::One, None).map_err(|error| error.to_string())?,
-            TIMERS,
-        );
+        let endpoint = Endpoint::parse(&origin, Versions::One, Wanted::default(), None);
+        let server = Http::at("download", endpoint.map_err(|error| error.to_string())?, TIMERS);
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let request = hyper::Request::get(target)
             .body(Replay::held(Bytes::new()))

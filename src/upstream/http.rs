@@ -24,6 +24,7 @@ use super::connect::{Endpoint, Mistake};
 use super::health::Health;
 use super::{Answer, Body, Config, Failed, Failure, HostHeader, Request, Response, Upstream};
 use crate::body::replay::Extent;
+use crate::tls::files::Files;
 use crate::units::Span;
 use driven::{Carrier, Driven};
 use multiplex::{Multiplexed, Place};
@@ -84,8 +85,10 @@ enum Again {
 }
 
 impl Http {
-    pub fn new(config: &Config, timers: Timers, health: Health) -> Result<Self, Mistake> {
-        let endpoint = Endpoint::parse(&config.url, config.http, config.ca_file.as_deref())?;
+    /// `files` looks after what its section names.
+    pub fn new(config: &Config, timers: Timers, health: Health, files: &Files) -> Result<Self, Mistake> {
+        let section = format!("upstream {}", config.name);
+        let endpoint = Endpoint::parse(&config.url, config.http, config.tls(), Some((files, &section)))?;
         let host = match config.host {
             HostHeader::Pass => None,
             HostHeader::Rewrite => Some(

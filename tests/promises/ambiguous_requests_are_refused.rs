@@ -154,29 +154,103 @@ fn none_of_a_corpus_reaches_the_upstream_whole() {
     );
 }
 
-/// Length and chunks together: read by its chunks, as RFC 9112 section 6.3 has it, sent on with its chunks alone, and
-/// nothing behind it on that connection is read.
+/// Length and chunks together, in every order and disguise: each would be read by its chunks here and by its length
+/// elsewhere.
+const BOTH: &[&str] = &[
+    "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+    "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: chunked\r\nContent-Length: 100\r\n",
+    "content-length:5\r\nX: y\r\nTRANSFER-ENCODING:chunked\r\n",
+    "Transfer-Encoding: gzip, chunked\r\nContent-Length: 5\r\n",
+    "Transfer-Encoding: gzip\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "Transfer-Encoding: chunked\r\nContent-Length: nonsense\r\n",
+    "Transfer-Encoding: chunked\r\nContent-Length:\r\n",
+    "Content-Length: 5\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "Connection: content-length\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    "Content-Length: 5\nTransfer-Encoding: chunked\n",
+    "Expect: 100-continue\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+];
+
+/// A request that is sound and keeps its connection, of each kind of framing.
+const SOUND: [&str; 4] = [
+    "",
+    "GET /sound HTTP/1.1\r\nHost: h\r\n\r\n",
+    "POST /sound HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\na\nb",
+    "POST /sound HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\na\nb\r\n0\r\nT: x\r\n\r\n",
+];
+
 #[test]
-fn a_length_beside_chunks_smuggles_nothing() {
+fn a_length_beside_chunks_is_refused() {
     let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
     let serin = Serin::before(upstream.address, "");
-    for headers in [
-        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
-        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
-        "Content-Length: 0\r\nTransfer-Encoding: chunked\r\n",
-        "Transfer-Encoding: chunked\r\nContent-Length: 100\r\n",
-    ] {
-        let before = upstream.received().len();
-        exchange(
-            &serin,
-            format!("POST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n0\r\n\r\n{SMUGGLED}").as_bytes(),
-        );
-        let received = &upstream.received()[before..];
-        assert_eq!(received.len(), 1, "{headers:?}: {received:?}");
+    for headers in BOTH {
+        for before in SOUND {
+            let arrived = upstream.received().len();
+            let request = format!(
+                "{before}POST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n5\r\nabcde\r\n0\r\n\r\n{SMUGGLED}"
+            );
+            let answer = exchange(&serin, request.as_bytes());
+            let refused = answer.split("HTTP/1.1 ").last().unwrap_or_default();
+            assert!(
+                refused.starts_with("400 ") && refused.contains("\"ambiguous_length\""),
+                "{before:?} {headers:?}: {answer}"
+            );
+            let received = &upstream.received()[arrived..];
+            assert_eq!(received.len(), usize::from(!before.is_empty()), "{headers:?}: {received:?}");
+        }
+    }
+}
+
+/// The same one byte at a time: nothing depends on how the network cuts it.
+#[test]
+fn a_length_beside_chunks_is_refused_however_it_is_cut() {
+    let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
+    let serin = Serin::before(upstream.address, "");
+    for before in SOUND {
+        let mut client = wire::connect(serin.traffic());
+        let request = format!("{before}POST / HTTP/1.1\r\nHost: h\r\n{}\r\n5\r\nabcde\r\n", BOTH[0]);
+        for byte in request.as_bytes() {
+            // It may have been refused before all of it is written.
+            if client.write_all(&[*byte]).is_err() {
+                break;
+            }
+        }
+        let mut answer = Vec::new();
+        while wire::more(&mut client, &mut answer) {}
+        let answer = String::from_utf8_lossy(&answer).into_owned();
         assert!(
-            received[0].headers("content-length").is_empty() && received[0].body == b"0\r\n\r\n",
-            "{received:?}"
+            answer.contains("HTTP/1.1 400 ") && answer.contains("ambiguous_length"),
+            "{before:?}: {answer}"
         );
+    }
+    assert!(upstream.received().iter().all(|request| request.head.contains(" /sound ")));
+}
+
+#[test]
+fn the_admin_side_refuses_it_too() {
+    let serin = Serin::start("");
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: h\r\n{}\r\n0\r\n\r\n", BOTH[0]);
+    assert_eq!(wire::send(serin.admin(), request.as_bytes()).status, 400);
+}
+
+/// A body may hold anything, and what follows it on the connection is read as before.
+#[test]
+fn a_body_that_looks_like_such_a_request_passes() {
+    let upstream =
+        Upstream::start(|request, out| out.write_all(&whole("200 OK", "text/plain", &request.body)).is_ok());
+    let serin = Serin::before(upstream.address, "");
+    let inner = format!("POST / HTTP/1.1\r\nHost: h\r\n{}\r\n0\r\n\r\n", BOTH[0]);
+    let sized = format!("POST /1 HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{inner}", inner.len());
+    let chunked = format!(
+        "POST /2 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{inner}\r\n0\r\n\r\n",
+        inner.len()
+    );
+    let mut client = wire::connect(serin.traffic());
+    for request in [&sized, &chunked, &sized, &chunked] {
+        client.write_all(request.as_bytes()).unwrap();
+        let answer = wire::read_answer(&mut client);
+        assert!(answer.status == 200 && answer.text().contains(&inner), "{}", answer.head);
     }
 }
 

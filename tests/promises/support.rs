@@ -1,6 +1,7 @@
 //! What the promises are tested with: Serin in this process or as a program, a scripted upstream, and a raw client.
 
 pub mod api;
+pub mod certificates;
 pub mod h2;
 pub mod http2_upstream;
 pub mod journal;

@@ -24,8 +24,12 @@ struct Collector {
 impl Collector {
     fn start(statuses: &[&str]) -> Self {
         let script = format!("{}/tests/promises/python/collector.py", env!("CARGO_MANIFEST_DIR"));
-        let mut child =
-            Command::new(peer::python(PROTO)).arg(script).args(statuses).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(peer::python(PROTO))
+            .arg(script)
+            .args(statuses)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         Self { child, lines, port: first["port"].as_u64().unwrap() }

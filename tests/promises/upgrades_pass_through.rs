@@ -4,7 +4,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::support::peer;
 use crate::support::upstream::{Upstream, whole};
 use crate::support::wire::{self, connect, find, more};
 use crate::support::{Serin, eventually, peer};
@@ -44,9 +43,11 @@ fn ended(serin: &Serin, outcome: &str) {
 #[test]
 fn a_real_websocket_client_and_server_understand_each_other() {
     let python = peer::python(WEBSOCKETS);
-    let script = |name: &str| format!("{}/tests/promises/python/{name}", env!("CARGO_MANIFEST_DIR"));
-    let mut server =
-        Command::new(&python).arg(peer::script("python/ws_server.py")).stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = Command::new(&python)
+        .arg(peer::script("python/ws_server.py"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut port = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
     let serin = Serin::before(format!("127.0.0.1:{}", port.trim()).parse().unwrap(), "");

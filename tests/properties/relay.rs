@@ -15,6 +15,7 @@ use serin::body::replay::{Extent, Replay};
 use serin::proxy::{forward, headers};
 use serin::redact;
 use serin::upstream;
+use serin::upstream::connect::tls::Wanted;
 use serin::upstream::connect::{Endpoint, Versions};
 use serin::upstream::http::target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -114,7 +115,8 @@ async fn pass(request: Request<Incoming>, story: &RefCell<Story>) {
     let body = Replay::live(body, Some(budget.lease(COPY)));
     let copy = body.copy();
     let mut request = Request::from_parts(head, body);
-    let endpoint = Endpoint::parse("http://router:1", Versions::Auto, None).expect("an address");
+    let endpoint =
+        Endpoint::parse("http://router:1", Versions::Auto, Wanted::default(), None).expect("an address");
     target::origin_form(&mut request, None, &endpoint);
     let _ = redact::target(&request.uri().to_string());
     let line = format!("{} {}", request.method(), request.uri());

@@ -5,6 +5,7 @@ use serin::fidelity::tag;
 use serin::metrics::Metrics;
 use serin::redact;
 use serin::units::{Size, Span};
+use serin::upstream::connect::tls::Wanted;
 use serin::upstream::connect::{Endpoint, Versions};
 use serin::upstream::fetch::Source;
 
@@ -26,9 +27,15 @@ pub fn config(input: &[u8]) {
 /// Addresses, spans, sizes, tags, targets and label values: read or refused, never a panic, and nothing secret shown.
 pub fn words(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
-    if let Ok(endpoint) = Endpoint::parse(text, Versions::Auto, None) {
+    if let Ok(endpoint) = Endpoint::parse(text, Versions::Auto, Wanted::default(), None) {
         assert!(!endpoint.host.is_empty() && endpoint.port > 0);
-        let again = Endpoint::parse(&format!("http://{}", endpoint.authority()), Versions::Auto, None).ok();
+        let again = Endpoint::parse(
+            &format!("http://{}", endpoint.authority()),
+            Versions::Auto,
+            Wanted::default(),
+            None,
+        )
+        .ok();
         let again = again.map(|again| (again.host, again.port));
         assert_eq!(again, Some((endpoint.host, endpoint.port)), "{text:?}");
     }

@@ -41,6 +41,7 @@ pub const SERIN: Floors = Floors {
         ("metrics", 0),
         ("body", 0),
         ("redact", 0),
+        ("tls", 0),
         ("units", 0),
     ],
     crates: &[("serin_engine", 5)],

@@ -1,6 +1,7 @@
-//! One exchange over one fresh plain HTTP/1.1 connection to the public listener.
+//! One exchange over one fresh HTTP/1.1 connection to the public listener, with TLS where the listener speaks it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -10,11 +11,16 @@ use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use crate::fidelity::judge::Failure;
 use crate::fidelity::tag;
+use crate::tls::files::Live;
 
 /// Bounds of one exchange.
 #[derive(Debug, Clone, Copy)]
@@ -29,10 +35,17 @@ pub struct Limits {
 }
 
 /// The way to the public listener.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Door {
     target: SocketAddr,
     limits: Limits,
+    tls: Option<Arc<Live<ClientConfig>>>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Door").field("target", &self.target).finish_non_exhaustive()
+    }
 }
 
 /// An answer as it came.
@@ -61,7 +74,12 @@ impl Default for Limits {
 impl Door {
     /// A way to `target` within `limits`.
     pub fn new(target: SocketAddr, limits: Limits) -> Self {
-        Self { target, limits }
+        Self { target, limits, tls: None }
+    }
+
+    /// The same with TLS, opened as `tls` says; `None` changes nothing.
+    pub fn with_tls(self, tls: Option<Arc<Live<ClientConfig>>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// The address behind the door.
@@ -79,6 +97,20 @@ impl Door {
         // Without it the two halves of a small request may wait for each other; a failure costs
         // time only.
         let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return self.exchange(stream, request).await };
+        // An address and not a name: the listener shows the certificate it has for those who ask for none.
+        let name = ServerName::IpAddress(self.target.ip().into());
+        let shaking = TlsConnector::from(tls.get()).connect(name, stream);
+        match timeout(self.limits.connect, shaking).await {
+            Ok(Ok(stream)) => self.exchange(stream, request).await,
+            _ => Err(Failure::Connect),
+        }
+    }
+
+    async fn exchange<S>(&self, stream: S, request: Request<Full<Bytes>>) -> Result<Reply, Failure>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|_| Failure::Transport)?;
         let exchange = async {

@@ -1,11 +1,13 @@
 //! Whole rounds against a scripted front door.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::*;
 use crate::canary::alarm::{BURST, State};
+use crate::canary::driver::door::Limits;
 use crate::canary::scripted::{Asked, Scripted, code_in, response, says};
 use crate::fidelity::judge::Verdict;
 use crate::units::Span;
@@ -24,7 +26,7 @@ impl Round {
         let patrol = Patrol::seeded(
             11,
             config,
-            server.address(),
+            Door::new(server.address(), Limits::default()),
             tag::Key::new([5; 32]),
             metrics,
             Arc::new(Registry::default()),
@@ -176,7 +178,7 @@ async fn the_round_goes_on_until_told_to_stop() {
     let config = Config { interval: Span(Duration::from_millis(1)), ..named() };
     let round = is_task(run(
         config,
-        server.address(),
+        Door::new(server.address(), Limits::default()),
         tag::Key::new([5; 32]),
         metrics,
         Arc::new(Registry::default()),
@@ -198,5 +200,13 @@ async fn switched_off_it_ends_at_once() {
     let (_stop, stopped) = watch::channel(false);
     let config = Config { enabled: false, ..named() };
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    run(config, nowhere, tag::Key::new([5; 32]), metrics, Arc::default(), stopped).await;
+    run(
+        config,
+        Door::new(nowhere, Limits::default()),
+        tag::Key::new([5; 32]),
+        metrics,
+        Arc::default(),
+        stopped,
+    )
+    .await;
 }

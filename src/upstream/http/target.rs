@@ -50,7 +50,13 @@ mod tests {
 
     #[test]
     fn a_target_always_has_a_path() {
-        let endpoint = Endpoint::parse("http://router:1", Versions::Auto, None).unwrap();
+        let endpoint = Endpoint::parse(
+            "http://router:1",
+            Versions::Auto,
+            crate::upstream::connect::tls::Wanted::default(),
+            None,
+        )
+        .unwrap();
         for (target, expected) in [
             ("http://h#80/x", "/"),
             ("http://h", "/"),
