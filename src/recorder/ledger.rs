@@ -175,8 +175,20 @@ impl Ledger {
                     count: lost,
                 })
             })
-            .inspect(|_| self.0.gaps.inc())
             .collect()
+    }
+
+    pub fn gap_written(&self) {
+        self.0.gaps.inc();
+    }
+
+    /// A gap that was taken and could not be written: it counts as not taken.
+    pub fn gap_not_written(&self, gap: &Gap) {
+        let pending = DROPPED.iter().zip(&self.0.pending).find(|((_, name), _)| **name == gap.reason);
+        if let Some((_, (count, since))) = pending {
+            since.store(gap.from_unix_nanos, Relaxed);
+            count.fetch_add(gap.count, Relaxed);
+        }
     }
 
     /// An answer failed inside its stream, as only its content tells.
@@ -210,6 +222,11 @@ mod tests {
         let gaps = ledger.take_gaps();
         assert_eq!((gaps.len(), gaps[0].count, gaps[0].reason.as_str()), (1, 2, "io_error"));
         assert!(ledger.take_gaps().is_empty());
+        ledger.gap_not_written(&gaps[0]);
+        ledger.dropped(Origin::Client, Dropped::IoError);
+        let again = ledger.take_gaps();
+        assert_eq!((again.len(), again[0].count), (1, 3));
+        assert_eq!(again[0].from_unix_nanos, gaps[0].from_unix_nanos, "it begins with the first loss");
     }
 
     #[test]

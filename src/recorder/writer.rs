@@ -98,6 +98,21 @@ fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget:
     }
 }
 
+/// Writes down what was lost since the last time. What cannot be written is not forgotten.
+fn note_losses(journal: &mut Conversations, ledger: &Ledger) -> conversation::Result<()> {
+    let mut written = Ok(());
+    for gap in ledger.take_gaps() {
+        match journal.gap(gap.clone()) {
+            Ok(()) => ledger.gap_written(),
+            Err(error) => {
+                ledger.gap_not_written(&gap);
+                written = Err(error);
+            }
+        }
+    }
+    written
+}
+
 /// Adds what takes time to find out, and so is not found out on the path.
 fn complete(exchange: &mut Exchange, ledger: &Ledger) {
     let hash = |body: &[u8]| Bytes::copy_from_slice(blake3::hash(body).as_bytes());
@@ -209,8 +224,12 @@ impl Lane {
             self.due = None;
             return;
         };
-        let gaps = if self.origin == Origin::Client { self.ledger.take_gaps() } else { Vec::new() };
-        let noted = gaps.into_iter().try_for_each(|gap| journal.gap(gap));
+        // After a failure the journal may be too full even for a note of what was lost: what waits goes first.
+        let room = if self.failing { journal.commit().map(drop) } else { Ok(()) };
+        let noted = room.and_then(|()| match self.origin {
+            Origin::Client => note_losses(journal, &self.ledger),
+            Origin::Canary => Ok(()),
+        });
         if let Err(error) = noted.and_then(|()| journal.commit()) {
             self.due = Some(clock::now() + RETRY);
             return self.failed("commit", &error);
