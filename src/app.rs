@@ -114,14 +114,9 @@ impl App {
         let path = Path::start(&proxies, &built.traffic, &shared).map_err(internal)?;
         drop(shared);
         let (embedded, fallback) = (built.embedded.clone(), config.fallback.clone());
-        let canaries = Canaries {
-            traffic,
-            tls: tls.clone(),
-            must_show: config.listen.client_certificates == ClientCertificates::Required,
-            files: built.files.clone(),
-            tag_key: built.tag_key,
-            metrics: canary::Metrics::new(&built.metrics),
-        };
+        let (metrics, tag_key) = (canary::Metrics::new(&built.metrics), built.tag_key);
+        let must_show = config.listen.client_certificates == ClientCertificates::Required;
+        let canaries = Canaries { traffic, tls, must_show, files: built.files.clone(), tag_key, metrics };
         let files_every = config.limits.files_every;
         let reloader = Arc::new(Reloader {
             file: setup.file,
