@@ -21,8 +21,8 @@ use crate::canary;
 use crate::config::{ClientEof, Config};
 use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::proxy::Proxy;
 use crate::proxy::settle::Accounts;
+use crate::proxy::{Parts, Proxy};
 use crate::recorder::writer::Writer;
 use crate::server;
 use crate::server::tls::ClientCertificates;
@@ -105,9 +105,7 @@ impl App {
         let (orders, ordered) = watch::channel(Arc::new(Orders::new(&config, &built.members)));
         let draining = Arc::new(AtomicBool::new(false));
 
-        let proxies: Vec<Proxy> =
-            (0..config.limits.threads).map(|_| Proxy::new(built.parts.clone())).collect();
-        drop(built.parts);
+        let proxies = proxies(config.limits.threads, built.parts);
         let (tls, limits) = (built.tls, limits(&config));
         let shared =
             path::Shared { tls: tls.clone(), limits, recorder: built.recorder, stopped: stopped.clone() };
@@ -189,6 +187,11 @@ impl App {
     }
 }
 
+/// One for each thread of the path.
+fn proxies(threads: usize, parts: Parts) -> Vec<Proxy> {
+    (0..threads).map(|_| Proxy::new(parts.clone())).collect()
+}
+
 /// What this process is, for whoever reads its log later.
 fn announce(config: &Config, file: Option<&std::path::Path>) {
     let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
@@ -212,6 +215,7 @@ fn limits(config: &Config) -> server::Limits {
         header_read: config.limits.header_read,
         client_stall: config.limits.client_stall,
         drain: config.limits.drain,
+        transparent: config.listen.transparent,
         eof_cancels: config.listen.client_eof == ClientEof::Cancel,
     }
 }

@@ -15,6 +15,7 @@ use crate::proxy::clients::{ClientBy, Terms};
 use crate::proxy::route;
 use crate::server::tls::{ClientCertificates, Identity};
 use crate::units::{Size, Span};
+use crate::upstream::original::network::Network;
 use crate::upstream::{self, affinity, breaker, embedded};
 use crate::{canary, recorder, trace};
 pub use log::{Log, LogFormat};
@@ -55,6 +56,10 @@ pub struct Listen {
     pub upgrades: Vec<String>,
     /// Adds `X-Accel-Buffering: no` to streams that lack it, for an nginx in front.
     pub no_buffering: bool,
+    /// Redirected connections go on to where they were going (Linux).
+    pub transparent: bool,
+    /// Where they may go.
+    pub transparent_to: Vec<Network>,
     /// Further certificates, chosen by the name a client asks for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificate: Vec<Identity>,
@@ -109,6 +114,8 @@ pub struct Limits {
     pub h2_streams: usize,
     pub h2_ping: Span,
     pub drain: Span,
+    /// Destinations of redirected connections that are remembered.
+    pub destinations: usize,
     /// How often certificate files are looked at.
     pub files_every: Span,
 }
@@ -155,6 +162,8 @@ impl Default for Listen {
             client_ca_file: PathBuf::new(),
             client_certificates: ClientCertificates::None,
             certificate: Vec::new(),
+            transparent: false,
+            transparent_to: Network::private(),
             client_eof: ClientEof::Cancel,
             upgrades: vec!["websocket".to_owned()],
             no_buffering: false,
@@ -198,6 +207,7 @@ impl Default for Limits {
             h2_streams: 100,
             h2_ping: Span::seconds(30),
             drain: Span::seconds(180),
+            destinations: 256,
             files_every: Span::seconds(5),
         }
     }

@@ -26,6 +26,7 @@ use crate::units::Span;
 use crate::upstream::Body;
 use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
+use crate::upstream::original::Originals;
 use clients::{Clients, Terms};
 use route::Routes;
 use settle::Accounts;
@@ -45,6 +46,8 @@ pub struct Proxy(Arc<RwLock<Arc<Parts>>>);
 #[derive(Clone)]
 pub struct Parts {
     pub routes: Arc<Routes>,
+    /// In transparent mode, where redirected connections were going.
+    pub originals: Option<Arc<Originals>>,
     /// Answers when there is no upstream, or when it is down and the request is eligible.
     pub embedded: Option<Embedded>,
     pub recorder: Recorder,

@@ -3,6 +3,7 @@
 pub mod heads;
 pub mod keepalive;
 pub mod patient;
+pub mod redirected;
 pub mod switched;
 pub mod tls;
 
@@ -27,6 +28,7 @@ use crate::body::BoxError;
 use crate::units::Span;
 use heads::{Ambiguous, Doubt, Watched};
 use patient::Patient;
+use redirected::Redirected;
 use switched::Place;
 use tls::Tls;
 
@@ -48,6 +50,8 @@ pub struct Limits {
     pub drain: Span,
     /// A client that closes its writing side cancels its request; otherwise it may still read the answer.
     pub eof_cancels: bool,
+    /// Redirected connections are asked where they were going.
+    pub transparent: bool,
 }
 
 /// Who is at the other end of the connection a request came over; among the request's extensions.
@@ -114,6 +118,8 @@ impl Server {
             live.spawn(async move {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true).and_then(|()| keepalive::switch_on(&stream));
+                let redirected = if limits.transparent { Redirected::of(&stream) } else { None };
+                let service = Marked { inner: service, redirected };
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
                     None => serve(&protocol, stream, (service, peer), watchers, limits).await,
@@ -243,6 +249,33 @@ where
         }
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
+        }
+        self.inner.call(request)
+    }
+}
+
+/// Tells every request of a redirected connection where that was going.
+#[derive(Clone)]
+struct Marked<S> {
+    inner: S,
+    redirected: Option<Redirected>,
+}
+
+impl<S, B> tower::Service<hyper::Request<B>> for Marked<S>
+where
+    S: tower::Service<hyper::Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: hyper::Request<B>) -> S::Future {
+        if let Some(redirected) = self.redirected {
+            request.extensions_mut().insert(redirected);
         }
         self.inner.call(request)
     }

@@ -11,6 +11,7 @@ pub mod embedded;
 pub mod fetch;
 pub mod health;
 pub mod http;
+pub mod original;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -29,6 +29,7 @@ use crate::upstream::abort::{self, Aborts, Telling};
 use crate::upstream::balance::Member;
 use crate::upstream::embedded::{self, Embedded};
 use crate::upstream::fetch::Source;
+use crate::upstream::original;
 
 /// Bound and built, not yet running.
 pub struct Built {
@@ -91,6 +92,7 @@ impl Built {
         let members = made.members();
         fleet.adopt(made);
         let routes = fleet.routes(config, &members)?;
+        let originals = fleet.originals(config, &members);
         let embedded = engine(config, &metrics)?;
         let wanted = match &embedded {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
@@ -98,6 +100,7 @@ impl Built {
         };
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
+        names.extend(originals.as_ref().map(|_| original::NAME));
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names))?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
@@ -111,6 +114,7 @@ impl Built {
             client_terms: config.limits.client_terms(),
             observers,
             routes,
+            originals,
             embedded: embedded.clone(),
             recorder: recorder.clone(),
             accounts: accounts.clone(),

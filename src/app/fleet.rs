@@ -12,8 +12,10 @@ use crate::upstream;
 use crate::upstream::affinity::Table;
 use crate::upstream::balance::{Balance, Families, Member};
 use crate::upstream::connect::Mistake;
+use crate::upstream::connect::outgoing::Outgoing;
 use crate::upstream::health::{self, Health};
 use crate::upstream::http::{Http, Timers};
+use crate::upstream::original::{self, Originals};
 
 /// Names of upstreams one process has room for. Counters keep the series of those that are gone, so that no count is ever
 /// lost between two scrapes; this is what bounds them.
@@ -21,10 +23,12 @@ const MOST_NAMES: usize = 1_000;
 
 /// Makes upstreams and remembers those in use.
 pub struct Fleet {
-    families: Families,
+    families: Arc<Families>,
     liveness: health::Families,
     /// Looks after the files that upstreams name.
     files: Files,
+    /// In transparent mode, where our own connections come from.
+    outgoing: Option<Outgoing>,
     /// Where conversations went; outlives every configuration.
     table: Arc<Table>,
     members: Vec<(Mark, Arc<Member>)>,
@@ -39,9 +43,10 @@ struct Mark(blake3::Hash);
 impl Fleet {
     pub fn new(config: &Config, metrics: &Metrics, files: &Files) -> Self {
         let table = Arc::new(Table::new(config.balance.affinity_entries, metrics));
-        let (families, liveness) = (Families::new(metrics), health::Families::new(metrics));
+        let (families, liveness) = (Arc::new(Families::new(metrics)), health::Families::new(metrics));
+        let outgoing = config.listen.transparent.then(Outgoing::default);
         let files = files.clone();
-        Self { families, liveness, files, table, members: Vec::new(), seen: BTreeSet::new() }
+        Self { families, liveness, files, outgoing, table, members: Vec::new(), seen: BTreeSet::new() }
     }
 
     /// The members of `config`, in its order. Those in use that it does not change are the same ones, with their
@@ -70,9 +75,25 @@ impl Fleet {
 
     /// The way of each path to them.
     pub fn routes(&self, config: &Config, members: &[Arc<Member>]) -> Result<Arc<Routes>, Fault> {
-        let balance = Arc::new(Balance { config: config.balance.clone(), table: self.table.clone() });
-        let routes = Routes::new(&config.route, members, &balance);
+        let routes = Routes::new(&config.route, members, &self.balance(config));
         routes.map(Arc::new).map_err(|error| Fault::new(code::CONFIG, error))
+    }
+
+    fn balance(&self, config: &Config) -> Arc<Balance> {
+        Arc::new(Balance { config: config.balance.clone(), table: self.table.clone() })
+    }
+
+    /// In transparent mode, the way of redirected connections to where they were going.
+    pub fn originals(&self, config: &Config, members: &[Arc<Member>]) -> Option<Arc<Originals>> {
+        let parts = original::Parts {
+            allowed: config.listen.transparent_to.clone(),
+            most: config.limits.destinations,
+            timers: timers(config),
+            balance: self.balance(config),
+            families: self.families.clone(),
+            outgoing: self.outgoing.clone()?,
+        };
+        Some(Arc::new(Originals::new(parts, config.upstream.iter().zip(members))))
     }
 
     /// Takes these into use. What was shown of the state of others is shown no more.
@@ -97,7 +118,10 @@ impl Fleet {
             Mistake::File(_) => code::UNREADABLE,
         };
         match Http::new(section, timers(config), health, &self.files) {
-            Ok(http) => Ok(Arc::new(Member::new(Arc::new(http), section, config.breaker, &self.families))),
+            Ok(http) => {
+                let http = Arc::new(http.noting(self.outgoing.as_ref()));
+                Ok(Arc::new(Member::new(http, section, config.breaker, &self.families)))
+            }
             Err(error) => {
                 let message = format!("[[upstream]] name = {:?}: {error}", section.name);
                 Err(Fault::new(code_of(&error), message))

@@ -86,6 +86,7 @@ impl Reloader {
         let built = in_force.fleet.build(&config)?;
         let members = built.members();
         let table = in_force.fleet.routes(&config, &members)?;
+        let originals = in_force.fleet.originals(&config, &members);
         // From here on nothing can fail.
         let engine = self.embedded.as_ref().filter(|_| config.wants_engine());
         for proxy in &self.proxies {
@@ -95,6 +96,7 @@ impl Reloader {
             parts.accounts.expect(&names);
             parts.recorder.ledger().expect(&names);
             parts.routes = table.clone();
+            parts.originals = originals.clone();
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
             parts.idle = config.limits.idle;
             parts.upgrades.clone_from(&config.listen.upgrades);

@@ -29,6 +29,7 @@ impl Config {
             ("[limits] connections", self.limits.connections, MILLION),
             ("[limits] in_flight", self.limits.in_flight, MILLION),
             ("[limits] h2_streams", self.limits.h2_streams, MILLION),
+            ("[limits] destinations", self.limits.destinations, MILLION),
             ("[balance] affinity_entries", self.balance.affinity_entries, 64 * MILLION),
             ("[balance] workers", self.balance.workers, 10_000),
             ("[balance] abort_queue", self.balance.abort_queue, MILLION),
@@ -76,7 +77,7 @@ impl Config {
     pub(super) fn check_names(&self) -> Result<(), String> {
         for (at, upstream) in self.upstream.iter().enumerate() {
             let name = &upstream.name;
-            if name.is_empty() || ["embedded", "none", "unknown"].contains(&name.as_str()) {
+            if name.is_empty() || ["embedded", "none", "original", "unknown"].contains(&name.as_str()) {
                 return Err(format!("[[upstream]] name = {name:?} is reserved; choose another"));
             }
             if self.upstream[..at].iter().any(|earlier| earlier.name == *name) {

@@ -48,6 +48,14 @@ impl Config {
                 upstream.name
             ));
         }
+        if listen.transparent && !listen.tls().identities.is_empty() {
+            return Err("[listen] transparent = true reads what clients send in plain text; it cannot be combined with \
+                        cert_file"
+                .to_owned());
+        }
+        if listen.transparent && !cfg!(target_os = "linux") {
+            return Err("[listen] transparent = true is there on Linux only; set it to false".to_owned());
+        }
         for (section, wanted) in [("[listen]", listen.tls()), ("[admin]", admin.tls())] {
             let asks = wanted.client_certificates != ClientCertificates::None;
             if asks == unset(&wanted.client_ca_file) {

@@ -13,11 +13,13 @@ use super::respond::{Form, Refusal, refuse};
 use super::route::may_fall_back;
 use crate::journal::record::End;
 use crate::recorder::tap::{Cause as _, Exchange};
+use crate::server::redirected::Redirected;
 use crate::upstream::affinity::Preference;
 use crate::upstream::affinity::keys::{self, Keys};
 use crate::upstream::balance::{Choice, Group, Member, Ticket};
 use crate::upstream::breaker::Outcome;
 use crate::upstream::embedded::{self, Embedded};
+use crate::upstream::original::Barred;
 use crate::upstream::{Answer, Failed, Failure, Request, Response, Upstream as _};
 use crate::{clock, ids};
 
@@ -33,7 +35,11 @@ pub async fn answer(
     request: Request,
 ) -> (Response, Option<End>) {
     let form = Form::of(request.uri().path());
-    let Some(group) = parts.routes.choose(request.uri().path()) else {
+    let original = match original(parts, exchange, &request) {
+        Ok(original) => original,
+        Err(barred) => return (refuse(&Refusal::Barred(barred), form), Some(End::ProxyRefused)),
+    };
+    let Some(group) = original.as_deref().or_else(|| parts.routes.choose(request.uri().path())) else {
         return match parts.embedded.as_ref().filter(|_| parts.routes.is_empty()) {
             Some(engine) => alone(engine, exchange, request).await,
             None => (refuse(&Refusal::NoRoute, form), Some(End::ProxyRefused)),
@@ -55,6 +61,16 @@ pub async fn answer(
     }
     let name = if exchange.who_served().is_empty() { group.name() } else { exchange.who_served() };
     (refuse(&Refusal::Upstream { name, cause: &cause }, form), Some(cause.end()))
+}
+
+/// In transparent mode, where the request's connection was going before it was redirected.
+fn original(parts: &Parts, exchange: &mut Exchange, request: &Request) -> Result<Option<Arc<Group>>, Barred> {
+    let redirected = request.extensions().get::<Redirected>().copied();
+    let Some((originals, Redirected { from, to })) = parts.originals.as_ref().zip(redirected) else {
+        return Ok(None);
+    };
+    exchange.label("destination", to.to_string().as_bytes());
+    originals.group(from, to).map(Some)
 }
 
 /// Without any upstream the engine is the upstream.

@@ -8,6 +8,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
 use super::clients::Limited;
+use crate::upstream::original::Barred;
 use crate::upstream::{Body, Failure, Response};
 
 /// Why the proxy answers itself.
@@ -23,6 +24,8 @@ pub enum Refusal<'a> {
     Host,
     /// The request says twice where its body ends: by a length and by chunks (RFC 9112 section 6.1).
     Framing,
+    /// Transparent mode: the connection must not go on to where it was going.
+    Barred(Barred),
     /// CONNECT would make this a tunnel to anywhere.
     Connect,
     Upstream {
@@ -53,6 +56,8 @@ impl Refusal<'_> {
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Host | Self::Framing => StatusCode::BAD_REQUEST,
+            Self::Barred(Barred::Elsewhere(_)) => StatusCode::FORBIDDEN,
+            Self::Barred(Barred::Loop) => StatusCode::LOOP_DETECTED,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
             Self::Upstream { cause: Failure::HeadTimeout(_) | Failure::IdleTimeout(_), .. } => {
                 StatusCode::GATEWAY_TIMEOUT
@@ -70,6 +75,8 @@ impl Refusal<'_> {
             Self::NoRoute => "no_route",
             Self::Host => "bad_host",
             Self::Framing => "ambiguous_length",
+            Self::Barred(Barred::Elsewhere(_)) => "destination_not_allowed",
+            Self::Barred(Barred::Loop) => "redirect_loop",
             Self::Connect => "no_tunnels",
             Self::Upstream { cause, .. } => match cause {
                 Failure::Refused(_) => "upstream_refused",
@@ -96,6 +103,16 @@ impl Refusal<'_> {
             }
             Self::NoRoute => "no upstream is configured for this path".to_owned(),
             Self::Host => "a request carries exactly one Host header".to_owned(),
+            Self::Barred(Barred::Elsewhere(to)) => {
+                format!(
+                    "connections to {to} are redirected here, and [listen] transparent_to does not allow them"
+                )
+            }
+            Self::Barred(Barred::Loop) => {
+                "the rule that redirects connections here catches the proxy's own; exempt them, by \
+                                           their user for instance"
+                    .to_owned()
+            }
             Self::Framing => {
                 "a request carries Content-Length or Transfer-Encoding, never both; send one of them"
                     .to_owned()
@@ -109,7 +126,7 @@ impl Refusal<'_> {
 impl Refusal<'_> {
     fn fault(&self) -> Fault {
         match self {
-            Self::Overloaded | Self::NoRoute => Fault::Proxy,
+            Self::Overloaded | Self::NoRoute | Self::Barred(_) => Fault::Proxy,
             Self::Limited(_)
             | Self::Host
             | Self::Framing

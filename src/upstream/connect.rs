@@ -1,8 +1,10 @@
 //! Connections to an upstream: TCP, and TLS over it where the URL says so.
 
+pub mod outgoing;
 pub mod tls;
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,6 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::server::keepalive;
 use crate::tls::files::{Files, Live};
+use outgoing::{Noted, Outgoing};
 
 /// Where an upstream is, as read from its URL.
 #[derive(Clone)]
@@ -26,6 +29,7 @@ pub struct Endpoint {
     pub host: String,
     pub port: u16,
     versions: Versions,
+    outgoing: Option<Outgoing>,
     tls: Option<(Arc<Live<ClientConfig>>, ServerName<'static>)>,
 }
 
@@ -57,6 +61,8 @@ pub struct Stream {
     kind: Kind,
     received: Arc<AtomicU64>,
     http2: bool,
+    /// Where it comes from, for as long as it lives.
+    _noted: Option<Noted>,
 }
 
 enum Kind {
@@ -65,12 +71,12 @@ enum Kind {
 }
 
 impl Stream {
-    fn new(kind: Kind, versions: Versions) -> Self {
+    fn new(kind: Kind, versions: Versions, noted: Option<Noted>) -> Self {
         let http2 = match &kind {
             Kind::Tcp(_) => versions == Versions::Two,
             Kind::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
         };
-        Self { kind, received: Arc::default(), http2 }
+        Self { kind, received: Arc::default(), http2, _noted: noted }
     }
 
     /// Whether HTTP/2 is spoken on it.
@@ -101,7 +107,18 @@ impl Endpoint {
             }
             (false, None) => None,
         };
-        Ok(Self { host, port, versions, tls })
+        Ok(Self { host, port, versions, outgoing: None, tls })
+    }
+
+    /// An address that is spoken to in HTTP/1.1, without TLS.
+    pub fn plain(address: SocketAddr) -> Self {
+        let (host, port) = (address.ip().to_string(), address.port());
+        Self { host, port, versions: Versions::One, outgoing: None, tls: None }
+    }
+
+    /// The same, with where its connections come from noted.
+    pub fn noting(self, outgoing: Outgoing) -> Self {
+        Self { outgoing: Some(outgoing), ..self }
     }
 
     /// `host:port`, as a `Host` header shows it.
@@ -150,13 +167,15 @@ impl Endpoint {
             let tcp = self.tcp().await?;
             tcp.set_nodelay(true)?;
             keepalive::switch_on(&tcp)?;
+            let local = self.outgoing.as_ref().zip(tcp.local_addr().ok());
+            let noted = local.map(|(outgoing, local)| outgoing.note(local));
             match &self.tls {
-                None => Ok(Stream::new(Kind::Tcp(tcp), versions)),
+                None => Ok(Stream::new(Kind::Tcp(tcp), versions, noted)),
                 Some((tls, name)) => {
                     let tls = TlsConnector::from(tls.get());
                     let offered = tls.with_alpn(versions.offered());
                     let stream = offered.connect(name.clone(), tcp).await.map_err(told)?;
-                    let stream = Stream::new(Kind::Tls(Box::new(stream)), versions);
+                    let stream = Stream::new(Kind::Tls(Box::new(stream)), versions, noted);
                     match versions == Versions::Two && !stream.http2 {
                         true => Err(io::Error::other("does not speak HTTP/2; set http = \"auto\"")),
                         false => Ok(stream),

@@ -20,6 +20,7 @@ use hyper::client::conn::http1::Builder;
 use hyper::header::{HeaderValue, UPGRADE};
 use hyper_util::rt::TokioIo;
 
+use super::connect::outgoing::Outgoing;
 use super::connect::{Endpoint, Mistake};
 use super::health::Health;
 use super::{Answer, Body, Config, Failed, Failure, HostHeader, Request, Response, Upstream};
@@ -97,6 +98,14 @@ impl Http {
             ),
         };
         Ok(Self { host, health: Some(health), ..Self::at(&config.name, endpoint, timers) })
+    }
+
+    /// The same, with where its connections come from noted.
+    pub fn noting(self, outgoing: Option<&Outgoing>) -> Self {
+        match outgoing {
+            Some(outgoing) => Self { endpoint: self.endpoint.noting(outgoing.clone()), ..self },
+            None => self,
+        }
     }
 
     /// An upstream without configuration of its own.

@@ -31,6 +31,7 @@ mod real_servers_and_hops;
 mod recording_never_touches_traffic;
 mod records_and_metrics_agree;
 mod records_survive_a_kill;
+mod redirected_connections_go_on;
 mod secrets_never_reach_the_disk;
 mod streams_pass_in_every_shape;
 mod the_admin_side_keeps_to_itself;
