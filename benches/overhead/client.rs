@@ -20,10 +20,8 @@ pub struct Answer {
     pub status: u16,
     /// When the first byte of the body was there.
     pub first_byte: Instant,
-    /// Bytes of the body, framing not counted.
-    pub length: usize,
-    /// BLAKE3 of the body, where it was asked for.
-    pub digest: Option<blake3::Hash>,
+    /// The body is, byte for byte, the expected one.
+    pub as_expected: bool,
 }
 
 enum Framing {
@@ -38,38 +36,70 @@ struct Head {
     length: usize,
 }
 
-/// Collects the body's facts while it arrives.
-struct Sink {
+/// Compares the body while it arrives.
+struct Sink<'a> {
+    expected: &'a [u8],
     length: usize,
-    hasher: Option<blake3::Hasher>,
+    differs: bool,
     first_byte: Option<Instant>,
+    /// How much of the body was there, and when.
+    arrivals: Option<&'a mut Vec<(usize, Instant)>>,
 }
 
 const BUFFER: usize = 64 * 1024;
 
 impl Connection {
     pub async fn open(address: SocketAddr) -> std::io::Result<Connection> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        Ok(Connection { stream, buffer: vec![0; BUFFER] })
+        Connection::with_buffer(address, BUFFER).await
     }
 
-    /// Sends `request` and reads its whole answer.
-    pub async fn exchange(&mut self, request: &[u8], digest: bool) -> Result<Answer, Error> {
-        self.stream.write_all(request).await?;
+    pub async fn with_buffer(address: SocketAddr, buffer: usize) -> std::io::Result<Connection> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { stream, buffer: vec![0; buffer] })
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Reads the whole answer and compares it with the expected one.
+    pub async fn answer(
+        &mut self,
+        expected: &[u8],
+        arrivals: Option<&mut Vec<(usize, Instant)>>,
+    ) -> Result<Answer, Error> {
+        let (status, sink) = self.receive(Sink::new(expected, arrivals), usize::MAX).await?;
+        Ok(Answer {
+            status,
+            first_byte: sink.first_byte.unwrap_or_else(Instant::now),
+            as_expected: !sink.differs && sink.length == expected.len(),
+        })
+    }
+
+    /// Reads an answer up to its first `enough` bytes; fails when they are not the expected ones.
+    pub async fn beginning(&mut self, expected: &[u8], enough: usize) -> Result<(), Error> {
+        let (status, sink) = self.receive(Sink::new(expected, None), enough).await?;
+        match (status, sink.differs) {
+            (200, false) => Ok(()),
+            (200, true) => Err("the answer differs from what was sent".into()),
+            (status, _) => Err(format!("status {status}").into()),
+        }
+    }
+
+    /// Waits for more of an answer that has begun.
+    pub async fn more(&mut self) -> Result<usize, Error> {
+        self.read(0).await
+    }
+
+    async fn receive<'a>(&mut self, mut sink: Sink<'a>, enough: usize) -> Result<(u16, Sink<'a>), Error> {
         let (head, mut filled) = self.head().await?;
         let mut framing = head.framing;
-        let mut sink = Sink { length: 0, hasher: digest.then(blake3::Hasher::new), first_byte: None };
         let mut from = head.length;
-        while !framing.take(&self.buffer[from..filled], &mut sink)? {
+        while !framing.take(&self.buffer[from..filled], &mut sink)? && sink.length < enough {
             (from, filled) = (0, self.read(0).await?);
         }
-        Ok(Answer {
-            status: head.status,
-            first_byte: sink.first_byte.unwrap_or_else(Instant::now),
-            length: sink.length,
-            digest: sink.hasher.map(|hasher| hasher.finalize()),
-        })
+        Ok((head.status, sink))
     }
 
     /// Reads until the head is whole; returns it and how much of the buffer is filled.
@@ -85,7 +115,7 @@ impl Connection {
 
     async fn read(&mut self, from: usize) -> Result<usize, Error> {
         match self.stream.read(&mut self.buffer[from..]).await? {
-            0 if from == BUFFER => Err("the answer's head is too long".into()),
+            0 if from == self.buffer.len() => Err("the answer's head is too long".into()),
             0 => Err("the connection ended inside an answer".into()),
             read => Ok(read),
         }
@@ -112,26 +142,38 @@ impl Head {
 
 impl Framing {
     /// Returns whether the body has ended.
-    fn take(&mut self, bytes: &[u8], sink: &mut Sink) -> Result<bool, Error> {
-        match self {
+    fn take(&mut self, bytes: &[u8], sink: &mut Sink<'_>) -> Result<bool, Error> {
+        let ended = match self {
             Framing::Length(left) => {
                 sink.take(bytes);
                 *left = left.checked_sub(bytes.len()).ok_or("more bytes than content-length says")?;
-                Ok(*left == 0)
+                *left == 0
             }
-            Framing::Chunked(chunked) => Ok(chunked.take(bytes, |payload| sink.take(payload))?),
-        }
+            Framing::Chunked(chunked) => chunked.take(bytes, |payload| sink.take(payload))?,
+        };
+        sink.note();
+        Ok(ended)
     }
 }
 
-impl Sink {
+impl<'a> Sink<'a> {
+    fn new(expected: &'a [u8], arrivals: Option<&'a mut Vec<(usize, Instant)>>) -> Sink<'a> {
+        Sink { expected, length: 0, differs: false, first_byte: None, arrivals }
+    }
+
     fn take(&mut self, payload: &[u8]) {
         if self.first_byte.is_none() && !payload.is_empty() {
             self.first_byte = Some(Instant::now());
         }
-        self.length += payload.len();
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(payload);
+        let end = self.length + payload.len();
+        self.differs |= self.expected.get(self.length..end) != Some(payload);
+        self.length = end;
+    }
+
+    /// One read has been taken in.
+    fn note(&mut self) {
+        if let Some(arrivals) = self.arrivals.as_mut() {
+            arrivals.push((self.length, Instant::now()));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The load generator: closed-loop connections on one thread.
+//! The load generator: connections on one thread, in a closed loop or at a fixed rate.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -9,85 +9,123 @@ use tokio::task::{JoinSet, LocalSet};
 
 use crate::Error;
 use crate::client::Connection;
-use crate::workload::{Stop, Workload};
+use crate::target::Target;
+use crate::traffic::{ANSWERS, Ask, Kind};
+use crate::witness::WITNESS;
+use crate::workload::{Demand, Workload};
 
-/// What one run saw.
+/// What one run saw. Durations are in microseconds.
 #[derive(Default)]
 pub struct Tally {
-    /// Microseconds from the first byte sent to the last byte received, one per answer.
+    pub answers: u64,
+    /// From the moment a request was due to its last byte received.
     pub latency: Vec<u32>,
-    /// Microseconds to the first byte of the body.
+    /// To the first byte of the body.
     pub first_byte: Vec<u32>,
+    /// From the moment the upstream handed an event to its connection to its arrival.
+    pub delay: Vec<u32>,
     pub errors: u64,
     /// The first error, in words.
     pub first_error: Option<String>,
     pub elapsed: Duration,
-    /// Body length and hash of the answers that were hashed, when they all agree.
-    pub body: Option<Body>,
-    pub bodies_differ: bool,
+    /// Answers that were not, byte for byte, what the upstream sent.
+    pub differing: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Body {
-    pub length: usize,
-    pub digest: blake3::Hash,
+/// One connection's orders.
+struct Orders {
+    address: SocketAddr,
+    headers: Rc<str>,
+    kind: Kind,
+    pace: u32,
+    length: usize,
+    start: Instant,
+    /// When its first request is due, after the start, and each further one after that.
+    first: Duration,
+    every: Duration,
+    end: Instant,
+    at_most: usize,
 }
 
-/// One request in this many has its answer hashed; of the others only the length is compared.
-const HASHED: usize = 16;
 /// No answer takes longer; a run cannot hang.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// After so many errors in a row a connection gives up.
 const ERRORS_IN_A_ROW: u32 = 5;
 
-/// Runs `workload` against `address` until it stops.
-pub fn run(workload: &Workload, address: SocketAddr, stop: Stop) -> Result<Tally, Error> {
+/// Runs `workload` against `target`; `during` replaces the workload's own time.
+pub fn run(workload: &Workload, target: &Target, during: Option<Duration>) -> Result<Tally, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let request: Rc<[u8]> = workload.request(address, "").into();
     let tally = Rc::new(RefCell::new(Tally::default()));
+    let connections = workload.connections.min(target.cap);
     let start = Instant::now();
     LocalSet::new().block_on(&runtime, async {
-        let mut connections = JoinSet::new();
-        for _ in 0..workload.connections {
-            connections.spawn_local(drive(address, Rc::clone(&request), start, stop, Rc::clone(&tally)));
+        let mut running = JoinSet::new();
+        for number in 0..connections {
+            let orders = Orders::new(workload, target, start, during, number, connections);
+            running.spawn_local(drive(orders, Rc::clone(&tally)));
         }
-        while connections.join_next().await.is_some() {}
+        while running.join_next().await.is_some() {}
     });
     let mut tally = tally.take();
     tally.elapsed = start.elapsed();
     Ok(tally)
 }
 
-/// The answer to one request with an extra header line, as its length and hash.
-pub fn sample(workload: &Workload, address: SocketAddr, header: &str) -> Result<Body, Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let request = workload.request(address, header);
-    runtime.block_on(async {
-        let mut connection = Connection::open(address).await?;
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, connection.exchange(&request, true)).await??;
-        let digest = answer.digest.ok_or("the answer was not hashed")?;
-        Ok(Body { length: answer.length, digest })
-    })
+impl Orders {
+    fn new(
+        workload: &Workload,
+        target: &Target,
+        start: Instant,
+        during: Option<Duration>,
+        number: usize,
+        of: usize,
+    ) -> Orders {
+        let Workload { kind, pace, length, .. } = *workload;
+        let share = number as f64 / of as f64;
+        let far = Duration::from_secs(3600);
+        let (first, every, lasts, at_most) = match workload.demand {
+            Demand::Closed(lasts) => (Duration::ZERO, Duration::ZERO, lasts, usize::MAX),
+            Demand::Open { per_second, during } => {
+                let every = Duration::from_secs_f64(of as f64 / f64::from(per_second.max(1)));
+                (every.mul_f64(share), every, during, usize::MAX)
+            }
+            Demand::Once(spread) => (spread.mul_f64(share), Duration::ZERO, far, 1),
+        };
+        let end = start + during.unwrap_or(lasts);
+        let (address, headers) = (target.address, target.headers.as_str().into());
+        Orders { address, headers, kind, pace, length, start, first, every, end, at_most }
+    }
+
+    /// When request `sent` is due; `None` when there is no such request.
+    fn due(&self, sent: usize) -> Option<Instant> {
+        let due = self.start + self.first + self.every * sent as u32;
+        (sent < self.at_most && due.max(Instant::now()) < self.end).then_some(due)
+    }
 }
 
 /// One connection's life; opens it again after an error.
-async fn drive(
-    address: SocketAddr,
-    request: Rc<[u8]>,
-    start: Instant,
-    stop: Stop,
-    tally: Rc<RefCell<Tally>>,
-) {
-    let mut sent = 0;
+async fn drive(orders: Orders, tally: Rc<RefCell<Tally>>) {
     let mut failed = 0;
     let mut connection = None;
-    while stop.more(start, sent) && failed < ERRORS_IN_A_ROW {
-        match once(&mut connection, address, &request, sent, &tally).await {
+    let mut sent = 0;
+    while let Some(due) = orders.due(sent) {
+        // Whoever waits for his time is late by the timer's own coarseness, which is not the target's fault.
+        let mut base = due;
+        if due > Instant::now() {
+            tokio::time::sleep_until(due.into()).await;
+            base = Instant::now();
+        } else if orders.every.is_zero() {
+            base = Instant::now();
+        }
+        match once(&mut connection, &orders, base, &tally).await {
             Ok(()) => failed = 0,
             Err(error) => {
                 connection = None;
                 failed += 1;
                 tally.borrow_mut().fail(error);
+                if failed == ERRORS_IN_A_ROW {
+                    return;
+                }
             }
         }
         sent += 1;
@@ -96,17 +134,22 @@ async fn drive(
 
 async fn once(
     connection: &mut Option<Connection>,
-    address: SocketAddr,
-    request: &[u8],
-    sent: usize,
+    orders: &Orders,
+    base: Instant,
     tally: &RefCell<Tally>,
 ) -> Result<(), Error> {
     let open = match connection {
         Some(open) => open,
-        None => connection.insert(Connection::open(address).await?),
+        None => connection.insert(Connection::open(orders.address).await?),
     };
-    let began = Instant::now();
-    let exchange = open.exchange(request, sent.is_multiple_of(HASHED));
+    let ask = Ask::next(orders.kind, orders.pace);
+    let request = ask.request(orders.address, &orders.headers, orders.length);
+    let expected = ANSWERS.to(ask);
+    let mut arrivals = (orders.kind == Kind::Timed).then(Vec::new);
+    let exchange = async {
+        open.send(&request).await?;
+        open.answer(&expected, arrivals.as_mut()).await
+    };
     let answer =
         tokio::time::timeout(ANSWER_TIMEOUT, exchange).await.map_err(|_| "no whole answer within 20 s")??;
     let ended = Instant::now();
@@ -114,23 +157,18 @@ async fn once(
         return Err(format!("status {}", answer.status).into());
     }
     let mut tally = tally.borrow_mut();
-    tally.latency.push(micros(ended - began));
-    tally.first_byte.push(micros(answer.first_byte - began));
-    tally.compare(answer.length, answer.digest);
+    tally.answers += 1;
+    tally.latency.push(micros(ended - base));
+    tally.first_byte.push(micros(answer.first_byte - base));
+    tally.differing += u64::from(!answer.as_expected);
+    if let Some(arrivals) = arrivals {
+        tally.delays(&WITNESS.take_sent(ask.number), &arrivals);
+    }
     Ok(())
 }
 
-fn micros(duration: Duration) -> u32 {
+pub fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
-}
-
-impl Stop {
-    fn more(self, start: Instant, sent: usize) -> bool {
-        match self {
-            Stop::After(duration) => start.elapsed() < duration,
-            Stop::Each(requests) => sent < requests,
-        }
-    }
 }
 
 impl Tally {
@@ -139,13 +177,18 @@ impl Tally {
         self.first_error.get_or_insert_with(|| error.to_string());
     }
 
-    /// Every answer of a run must be the same.
-    fn compare(&mut self, length: usize, digest: Option<blake3::Hash>) {
-        match (self.body, digest) {
-            (Some(known), Some(digest)) => self.bodies_differ |= known != Body { length, digest },
-            (Some(known), None) => self.bodies_differ |= known.length != length,
-            (None, Some(digest)) => self.body = Some(Body { length, digest }),
-            (None, None) => {}
+    /// Each event's way: it has arrived with the read that brought its last byte.
+    fn delays(&mut self, sent: &[Instant], arrivals: &[(usize, Instant)]) {
+        let mut arrivals = arrivals.iter();
+        let mut latest = arrivals.next();
+        for (end, sent) in ANSWERS.ends().iter().zip(sent) {
+            while let Some((length, _)) = latest
+                && length < end
+            {
+                latest = arrivals.next();
+            }
+            let Some((_, arrived)) = latest else { return };
+            self.delay.push(micros(arrived.saturating_duration_since(*sent)));
         }
     }
 }

@@ -1,120 +1,116 @@
-//! The result as Markdown, columns aligned so that it reads in a terminal too.
+//! The result as Markdown.
+
+#[path = "report/parts.rs"]
+mod parts;
+#[path = "report/table.rs"]
+mod table;
 
 use std::fmt::Write;
+use std::path::Path;
 
-use crate::ledger;
+use crate::Error;
+use crate::cancel::Left;
+use crate::crowd::Crowd;
+use crate::goals::{self, Found};
 use crate::machine;
 use crate::options::Options;
-use crate::rounds::{Cell, Round};
-use crate::target::{Absent, Target};
+use crate::rounds::Cell;
+use crate::target::{Absent, Target, nginx};
 use crate::workload::Workload;
+use table::table;
 
-const COLUMNS: [&str; 9] = [
-    "target",
-    "per second",
-    "ratio to direct",
-    "p50 ms",
-    "p99 ms",
-    "first byte p50 ms",
-    "CPU µs/request",
-    "same bytes",
-    "errors",
-];
+/// Everything that was measured.
+pub struct Results<'a> {
+    pub options: &'a Options,
+    pub targets: &'a [Target],
+    pub absent: &'a [Absent],
+    pub workloads: &'a [Workload],
+    pub cells: &'a [Cell],
+    pub crowds: &'a [Crowd],
+    pub cancels: &'a [Left],
+    /// Something the reader must know.
+    pub remarks: &'a [String],
+}
 
-pub fn markdown(
-    options: &Options,
-    targets: &[Target],
-    absent: &[Absent],
-    workloads: &[Workload],
-    cells: &[Cell],
-) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        out,
-        "Measured {}. Interleaved rounds of {:.1} s: {}. Each figure is the median over the rounds. The ratio is the \
-         median of each round's ratio to direct in the same round. CPU is the proxy's process, user and system: the \
-         least of all rounds, the median in brackets. One worker thread per proxy. In bursts a proxy may beat direct: it hands on in large \
-         pieces what the upstream writes in small ones.",
-        machine::describe(),
-        options.measure.as_secs_f64(),
-        options.rounds
-    );
-    for (index, workload) in workloads.iter().enumerate() {
-        let of_workload: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == index).collect();
-        let rows: Vec<[String; 9]> =
-            of_workload.iter().map(|cell| row(targets[cell.target].name, cell, of_workload[0])).collect();
-        let _ = write!(out, "\n### {}\n\n{}.\n\n{}", workload.name, workload.what, table(&rows));
-        for cell in of_workload {
-            if let Some(error) = &cell.first_error {
-                let _ = writeln!(out, "\n{}: first error: {error}", targets[cell.target].name);
+const BEGIN: &str = "<!-- overhead: begin -->";
+const END: &str = "<!-- overhead: end -->";
+
+impl Results<'_> {
+    pub fn markdown(&self) -> String {
+        let found = Found { targets: self.targets, workloads: self.workloads, cells: self.cells };
+        let mut out = self.preamble();
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n### Goals\n\n{}", self.goals(&found));
+        for (index, workload) in self.workloads.iter().enumerate() {
+            let cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.workload == index).collect();
+            if !cells.is_empty() {
+                let table = parts::workload(&found, workload, &cells);
+                let _ = write!(out, "\n### {}\n\n{}.\n\n{table}", workload.name, workload.what);
+            }
+            for cell in cells {
+                if let Some(error) = &cell.first_error {
+                    let _ = writeln!(out, "\n{}: first error: {error}.", self.targets[cell.target].name);
+                }
             }
         }
+        if !self.crowds.is_empty() {
+            let _ =
+                write!(out, "\n### {}\n\n{}", crate::crowd::NAME, parts::crowds(self.targets, self.crowds));
+        }
+        if !self.cancels.is_empty() {
+            let _ = write!(
+                out,
+                "\n### {}\n\n{}",
+                crate::cancel::NAME,
+                parts::cancels(self.targets, self.cancels)
+            );
+        }
+        for remark in self.remarks {
+            let _ = writeln!(out, "\n{remark}");
+        }
+        for absent in self.absent {
+            let _ = writeln!(out, "\nNot measured: {} ({}).", absent.name, absent.why);
+        }
+        out
     }
-    for (target, admin) in targets.iter().filter_map(|target| Some((target, target.admin?))) {
-        let ledger = ledger::read(admin).unwrap_or_else(|error| format!("unknown ({error})"));
-        let _ = writeln!(out, "\nThe ledger of {}: {ledger}.", target.name);
+
+    fn preamble(&self) -> String {
+        let version = nginx::version().map(|version| format!(" nginx {version}.")).unwrap_or_default();
+        format!(
+            "Measured {}.{version} Interleaved rounds: {}, of {:.1} s each. Every figure is the median over the rounds, every \
+             ratio and difference the median of those within a round. Path CPU is that of the threads clients wait for \
+             (`serin-path-*`; the whole process elsewhere), whole CPU that of the process with all its threads and children until \
+             its recorder has nothing left to do. × nginx is the path CPU beside nginx's. Dropped and reduced are shares of all \
+             records of that run, warm-up included.\n",
+            machine::describe(),
+            self.options.rounds,
+            self.options.measure.as_secs_f64(),
+        )
     }
-    for absent in absent {
-        let _ = writeln!(out, "\nNot measured: {} ({}).", absent.name, absent.why);
+
+    fn goals(&self, found: &Found<'_>) -> String {
+        let verdicts = goals::verdicts(found, self.crowds, self.cancels);
+        let rows: Vec<Vec<String>> = verdicts
+            .iter()
+            .map(|verdict| {
+                vec![format!("{}: {}", verdict.part, verdict.goal), verdict.got.clone(), verdict.words()]
+            })
+            .collect();
+        table(&["goal", "measured", "verdict"], &rows)
     }
-    out
 }
 
-fn row(name: &str, cell: &Cell, direct: &Cell) -> [String; 9] {
-    let of = |value: fn(&Round) -> f64| median(cell.rounds.iter().map(value).collect());
-    let pairs = cell.rounds.iter().zip(&direct.rounds);
-    let ratio = median(pairs.map(|(own, direct)| own.per_second / direct.per_second).collect());
-    let millis = |micros: f64| format!("{:.2}", micros / 1000.0);
-    [
-        name.to_owned(),
-        format!("{:.0}", of(|round| round.per_second)),
-        format!("{ratio:.2}"),
-        millis(of(|round| f64::from(round.p50))),
-        millis(of(|round| f64::from(round.p99))),
-        millis(of(|round| f64::from(round.first_byte_p50))),
-        cpu(cell),
-        if cell.bytes_equal { "yes" } else { "NO" }.to_owned(),
-        cell.errors().to_string(),
-    ]
-}
-
-fn cpu(cell: &Cell) -> String {
-    let spent: Vec<f64> = cell.rounds.iter().filter_map(|round| round.cpu_per_request).collect();
-    if spent.is_empty() {
-        return "–".to_owned();
-    }
-    let least = spent.iter().copied().fold(f64::INFINITY, f64::min);
-    format!("{least:.0} ({:.0})", median(spent))
-}
-
-/// The middle value; the mean of the two middle ones of an even number; 0 of none.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        odd if odd % 2 == 1 => values[odd / 2],
-        even => (values[even / 2 - 1] + values[even / 2]) / 2.0,
-    }
-}
-
-fn table(rows: &[[String; 9]]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([COLUMNS[column].chars().count()]).max().unwrap_or(0)
+/// Replaces what stands between the marks of `page`; makes the page if there is none.
+pub fn write(page: &Path, text: &str) -> Result<(), Error> {
+    let old = if page.exists() {
+        std::fs::read_to_string(page)?
+    } else {
+        format!("# Benchmarks\n\n{BEGIN}\n{END}\n")
     };
-    let widths: [usize; 9] = std::array::from_fn(width);
-    let line = |cells: [&str; 9]| {
-        let padded = cells.iter().zip(widths).enumerate().map(|(column, (cell, width))| {
-            if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
-        format!("| {} |\n", padded.collect::<Vec<_>>().join(" | "))
-    };
-    let dashes: [String; 9] = std::array::from_fn(|column| match column {
-        0 => "-".repeat(widths[0]),
-        _ => "-".repeat(widths[column] - 1) + ":",
-    });
-    let mut out = line(COLUMNS) + &line(dashes.each_ref().map(String::as_str));
-    out.extend(rows.iter().map(|row| line(row.each_ref().map(String::as_str))));
-    out
+    let parts = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let (before, after) = parts.ok_or_else(|| {
+        format!("{} has no lines {BEGIN} and {END}: put them where the tables belong", page.display())
+    })?;
+    std::fs::write(page, format!("{before}{BEGIN}\n{text}{END}{after}"))?;
+    Ok(())
 }

@@ -1,119 +1,168 @@
 //! Interleaved rounds: in each, every target runs every workload once, so that a slow moment of the machine
 //! falls on all of them.
 
+use std::time::Duration;
+
 use crate::Error;
-use crate::load::{self, Body, Tally};
-use crate::mock::DIGEST_HEADER;
+use crate::books::Books;
+use crate::load::{self, Tally};
 use crate::options::Options;
-use crate::target::Target;
-use crate::workload::{Stop, Workload};
+use crate::stats::Summary;
+use crate::target::{Role, Target};
+use crate::traffic::ANSWERS;
+use crate::witness::WITNESS;
+use crate::workload::{Demand, Workload};
 
 /// All rounds of one workload on one target.
 pub struct Cell {
     pub workload: usize,
     pub target: usize,
     pub rounds: Vec<Round>,
-    /// Every answer had direct's bytes, and the upstream got the request's bytes as direct sent them.
-    pub bytes_equal: bool,
+    /// Requests and answers that did not arrive as they were sent.
+    pub differing: u64,
+    pub errors: u64,
     pub first_error: Option<String>,
+    pub books: Books,
 }
 
 /// One measurement. Times are in microseconds.
 pub struct Round {
+    pub number: usize,
     pub per_second: f64,
-    pub p50: u32,
-    pub p99: u32,
-    pub first_byte_p50: u32,
-    /// CPU time of the proxy's process per answer.
-    pub cpu_per_request: Option<f64>,
-    pub errors: u64,
+    pub latency: Summary,
+    pub first_byte: Summary,
+    /// Of each event, where they are timed.
+    pub delay: Summary,
+    /// CPU time per answer, or per event of a timed stream.
+    pub cpu: Option<Spent>,
 }
 
-impl Cell {
-    pub fn errors(&self) -> u64 {
-        self.rounds.iter().map(|round| round.errors).sum()
-    }
+#[derive(Clone, Copy)]
+pub struct Spent {
+    pub path: f64,
+    pub whole: f64,
 }
+
+/// Rounds that peers take part in: they are slower by far more than rounds differ.
+const PEER_ROUNDS: usize = 2;
 
 pub fn run(options: &Options, targets: &[Target], workloads: &[Workload]) -> Result<Vec<Cell>, Error> {
     let mut cells = Vec::new();
     for (workload, kind) in workloads.iter().enumerate() {
-        for (target, place) in targets.iter().enumerate() {
-            let bytes_equal = request_survives(kind, &targets[0], place);
-            cells.push(Cell { workload, target, rounds: Vec::new(), bytes_equal, first_error: None });
-        }
+        cells.extend((0..targets.len()).filter(|at| takes_part(kind, &targets[*at])).map(|target| Cell {
+            workload,
+            target,
+            rounds: Vec::new(),
+            differing: 0,
+            errors: 0,
+            first_error: None,
+            books: Books::default(),
+        }));
     }
     for round in 0..options.rounds {
-        for (workload, kind) in workloads.iter().enumerate() {
-            let mut direct: Option<Body> = None;
-            for step in 0..targets.len() {
-                // direct goes first, for its bytes; the others take turns at going next.
-                let target = if step == 0 { 0 } else { 1 + (step - 1 + round) % (targets.len() - 1) };
-                let (tally, cpu) = measure(options, kind, &targets[target])?;
-                let cell = &mut cells[workload * targets.len() + target];
-                cell.bytes_equal &= !tally.bodies_differ && (step == 0 || tally.body == direct);
-                if step == 0 {
-                    direct = tally.body;
-                }
-                progress(round, kind, &targets[target], &tally);
-                cell.add(tally, cpu);
+        for (workload, kind) in workloads.iter().enumerate().filter(|(_, kind)| options.wants(kind.name)) {
+            let mut turn: Vec<usize> = (0..targets.len())
+                .filter(|at| takes_part(kind, &targets[*at]))
+                .filter(|at| targets[*at].role != Role::Peer || round < PEER_ROUNDS)
+                .collect();
+            // Direct goes first and last; the others take turns at going next.
+            let between = turn.len() - 1;
+            turn[1..between].rotate_left(round % (between - 1).max(1));
+            for target in turn {
+                let of = |cell: &&mut Cell| cell.workload == workload && cell.target == target;
+                let cell = cells.iter_mut().find(of).ok_or("a cell is missing")?;
+                measure(options, round, kind, &targets[target], cell)?;
             }
         }
     }
+    cells.retain(|cell| !cell.rounds.is_empty());
     Ok(cells)
 }
 
-/// Whether the request's bytes survive: the upstream's hash of what arrived is the one it has of direct's. The
-/// answers' bytes are compared during the rounds.
-fn request_survives(workload: &Workload, direct: &Target, target: &Target) -> bool {
-    let header = format!("{DIGEST_HEADER}: 1\r\n");
-    let sample = |target: &Target| load::sample(workload, target.address, &header);
-    match (sample(direct), sample(target)) {
-        (Ok(direct), Ok(target)) => direct == target,
-        (_, Err(error)) | (Err(error), _) => {
-            eprintln!("{} / {}: {error}", workload.name, target.name);
-            false
-        }
-    }
+fn takes_part(workload: &Workload, target: &Target) -> bool {
+    workload.everywhere || !matches!(target.role, Role::NotRecording | Role::Peer)
 }
 
-fn measure(options: &Options, workload: &Workload, target: &Target) -> Result<(Tally, Option<u64>), Error> {
-    if matches!(workload.stop, Stop::After(_)) {
-        load::run(workload, target.address, Stop::After(options.warm_up))?;
+fn measure(
+    options: &Options,
+    number: usize,
+    workload: &Workload,
+    target: &Target,
+    cell: &mut Cell,
+) -> Result<(), Error> {
+    if !matches!(workload.demand, Demand::Once(_)) {
+        let warm_up = settle(target, || load::run(workload, target, Some(options.warm_up)))?.0;
+        cell.errors += warm_up.errors;
+        cell.first_error = cell.first_error.take().or(warm_up.first_error);
     }
-    let before = target.cpu_micros()?;
-    let tally = load::run(workload, target.address, workload.stop)?;
-    let spent = before.zip(target.cpu_micros()?).map(|(before, after)| after - before);
-    Ok((tally, spent))
+    let cpu = |of: &Target| of.process.as_ref().map(|process| process.cpu()).transpose();
+    let (before, changed) = (cpu(target)?, WITNESS.changed());
+    let mut path_after = None;
+    let (tally, books) = settle(target, || {
+        let tally = load::run(workload, target, None)?;
+        path_after = cpu(target)?;
+        Ok(tally)
+    })?;
+    // The path has done its part when the load ends; the recorder goes on until it has settled.
+    let whole_after = cpu(target)?;
+    let units = if tally.delay.is_empty() { tally.answers } else { tally.delay.len() as u64 } as f64;
+    let spent = match (before, path_after, whole_after) {
+        (Some(before), Some(path), Some(whole)) if units > 0.0 => Some(Spent {
+            path: (path.path - before.path) / units,
+            whole: (whole.whole - before.whole) / units,
+        }),
+        _ => None,
+    };
+    cell.books = cell.books.and(books);
+    progress(number, workload, target, &tally, spent);
+    cell.add(number, tally, spent, WITNESS.changed() - changed);
+    WITNESS.clear();
+    Ok(())
 }
 
-fn progress(round: usize, workload: &Workload, target: &Target, tally: &Tally) {
-    let per_second = tally.latency.len() as f64 / tally.elapsed.as_secs_f64();
+/// Runs, and waits until Serin's recorder has entered everything, so that one run's backlog is not the next one's cost.
+fn settle(target: &Target, run: impl FnOnce() -> Result<Tally, Error>) -> Result<(Tally, Books), Error> {
+    let Some(admin) = target.admin else { return Ok((run()?, Books::default())) };
+    let before = Books::read(admin)?;
+    let tally = run()?;
+    let after = Books::settled(admin, before, tally.answers)?;
+    Ok((tally, after.since(before)))
+}
+
+fn progress(number: usize, workload: &Workload, target: &Target, tally: &Tally, spent: Option<Spent>) {
+    let per_second = tally.answers as f64 / tally.elapsed.as_secs_f64();
+    let cpu = spent.map(|spent| format!(", {:.1} µs", spent.path)).unwrap_or_default();
     let error =
         tally.first_error.as_deref().map(|error| format!(", first error: {error}")).unwrap_or_default();
-    eprintln!("round {}: {}, {}: {per_second:.0}/s{error}", round + 1, workload.name, target.name);
+    eprintln!("round {}: {}, {}: {per_second:.0}/s{cpu}{error}", number + 1, workload.name, target.name);
 }
 
 impl Cell {
-    fn add(&mut self, mut tally: Tally, cpu: Option<u64>) {
-        let answers = tally.latency.len() as f64;
-        self.rounds.push(Round {
-            per_second: answers / tally.elapsed.as_secs_f64(),
-            p50: quantile(&mut tally.latency, 0.5),
-            p99: quantile(&mut tally.latency, 0.99),
-            first_byte_p50: quantile(&mut tally.first_byte, 0.5),
-            cpu_per_request: cpu.filter(|_| answers > 0.0).map(|cpu| cpu as f64 / answers),
-            errors: tally.errors,
-        });
+    fn add(&mut self, number: usize, tally: Tally, cpu: Option<Spent>, changed: u64) {
+        let lasted = tally.elapsed.max(Duration::from_millis(1)).as_secs_f64();
+        self.errors += tally.errors;
+        self.differing += tally.differing + changed;
         self.first_error = self.first_error.take().or(tally.first_error);
+        if tally.answers == 0 {
+            return;
+        }
+        self.rounds.push(Round {
+            number,
+            per_second: tally.answers as f64 / lasted,
+            latency: Summary::of(tally.latency),
+            first_byte: Summary::of(tally.first_byte),
+            delay: Summary::of(tally.delay),
+            cpu,
+        });
+    }
+
+    /// Whether the cell's streams are timed event by event.
+    pub fn is_timed(&self) -> bool {
+        self.rounds.iter().any(|round| round.delay.p50 > 0.0)
     }
 }
 
-/// The value below which the share `q` of the samples lies; 0 without samples.
-fn quantile(samples: &mut [u32], q: f64) -> u32 {
-    if samples.is_empty() {
-        return 0;
-    }
-    let at = ((samples.len() - 1) as f64 * q).round() as usize;
-    *samples.select_nth_unstable(at).1
+/// Events in one stream.
+pub fn events() -> usize {
+    ANSWERS.ends().len()
 }

@@ -1,108 +1,95 @@
-//! The kinds of traffic: four that load the machine, two that show the latency a lone client sees.
+//! The kinds of traffic.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::mock::PACE_HEADER;
 use crate::options::Options;
+use crate::traffic::Kind;
 
 pub struct Workload {
     pub name: &'static str,
-    pub what: &'static str,
+    pub what: String,
+    pub kind: Kind,
+    /// Microseconds between two events of an answer, where the upstream paces it.
+    pub pace: u32,
+    /// Length of a request's body.
+    pub length: usize,
     pub connections: usize,
-    pub stop: Stop,
-    /// Time between two chunks of an answer, where the upstream paces it.
-    pace: Option<Duration>,
-    body: String,
+    pub demand: Demand,
+    /// Whether it is run on every target, or only on direct, Serin with recording and nginx.
+    pub everywhere: bool,
 }
 
-/// When a connection sends no further request.
+/// How much is asked for.
 #[derive(Clone, Copy)]
-pub enum Stop {
-    After(Duration),
-    /// Number of requests on each connection.
-    Each(usize),
+pub enum Demand {
+    /// Each connection sends its next request when it has its answer.
+    Closed(Duration),
+    /// So many requests a second, whether or not answers come.
+    Open { per_second: u32, during: Duration },
+    /// One stream on each connection, their beginnings spread over this.
+    Once(Duration),
 }
 
-/// Time between two chunks of a paced stream: a model that makes 100 tokens a second.
-const PACE: Duration = Duration::from_millis(10);
-const SMALL_BODY: usize = 200;
+pub const SMALL: &str = "Small JSON, saturated";
+pub const SMALL_FIXED: &str = "Small JSON, fixed rate";
+pub const LARGE: &str = "128 KiB requests, saturated";
+pub const LARGE_FIXED: &str = "128 KiB requests, fixed rate";
+pub const BURST: &str = "SSE burst, saturated";
+pub const BURST_FIXED: &str = "SSE burst, fixed rate";
+pub const PACED: &str = "SSE paced";
+pub const IDLE: &str = "One idle connection";
+
+/// Time between two events of a paced stream, in microseconds: a model that makes 100 tokens a second.
+const PACE: u32 = 10_000;
+pub const SMALL_BODY: usize = 200;
 const LARGE_BODY: usize = 128 * 1024;
 
 pub fn all(options: &Options) -> Vec<Workload> {
-    let closed = Stop::After(options.measure);
-    let alone = Stop::After(options.measure / 2);
+    let json = "200-byte request, 1.5 KB answer";
+    let large = "128 KiB request, 1.5 KB answer";
+    let burst = "200-byte request, 203 events (45 KB) sent as fast as they are taken";
+    let paced = "203 events, one every 10 ms, 128 streams at once that begin within 100 ms";
+    let idle = format!("{json}, one connection, one request after the other, nothing else running");
+    let idle = Workload { demand: Demand::Closed(options.measure), ..plain(IDLE, idle, 1) };
+    let once = Demand::Once(Duration::from_millis(100));
+    let timed =
+        Workload { kind: Kind::Timed, pace: PACE, demand: once, ..plain(PACED, paced.to_owned(), 128) };
+    let as_large = |workload| Workload { length: LARGE_BODY, ..workload };
+    let as_stream = |workload| Workload { kind: Kind::Events, ..workload };
     vec![
-        Workload {
-            name: "small JSON",
-            what: "200-byte request, 1.5 KB answer, 64 connections",
-            connections: 64,
-            stop: closed,
-            pace: None,
-            body: body(SMALL_BODY, false),
-        },
-        Workload {
-            name: "SSE burst",
-            what: "200-chunk stream, sent as fast as it is taken, 64 connections",
-            connections: 64,
-            stop: closed,
-            pace: None,
-            body: body(SMALL_BODY, true),
-        },
-        Workload {
-            name: "SSE paced",
-            what: "200-chunk stream, one chunk every 10 ms, 64 streams at once",
-            connections: 64,
-            stop: Stop::Each(1),
-            pace: Some(PACE),
-            body: body(SMALL_BODY, true),
-        },
-        Workload {
-            name: "128 KiB request",
-            what: "128 KiB request, 1.5 KB answer, 32 connections",
-            connections: 32,
-            stop: closed,
-            pace: None,
-            body: body(LARGE_BODY, false),
-        },
-        Workload {
-            name: "small JSON, one client",
-            what: "the same request and answer, one connection, one after the other",
-            connections: 1,
-            stop: alone,
-            pace: None,
-            body: body(SMALL_BODY, false),
-        },
-        Workload {
-            name: "SSE burst, one client",
-            what: "the same stream, one connection, one after the other",
-            connections: 1,
-            stop: alone,
-            pace: None,
-            body: body(SMALL_BODY, true),
-        },
+        saturated(options, SMALL, json, 64),
+        fixed(options, SMALL_FIXED, json, 64, options.rate),
+        as_large(saturated(options, LARGE, large, 32)),
+        as_large(fixed(options, LARGE_FIXED, large, 32, options.rate / 10)),
+        as_stream(saturated(options, BURST, burst, 64)),
+        as_stream(fixed(options, BURST_FIXED, burst, 64, options.rate / 5)),
+        timed,
+        idle,
     ]
 }
 
-impl Workload {
-    /// The bytes of one request to `address`, with `extra` header lines.
-    pub fn request(&self, address: SocketAddr, extra: &str) -> Vec<u8> {
-        let pace =
-            self.pace.map(|pace| format!("{PACE_HEADER}: {}\r\n", pace.as_micros())).unwrap_or_default();
-        let length = self.body.len();
-        let head = format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-             content-length: {length}\r\n{pace}{extra}\r\n"
-        );
-        [head.as_bytes(), self.body.as_bytes()].concat()
-    }
+fn saturated(options: &Options, name: &'static str, what: &str, connections: usize) -> Workload {
+    let what = format!("{what}, {connections} connections, closed loop");
+    Workload { demand: Demand::Closed(options.measure), ..plain(name, what, connections) }
 }
 
-/// A chat request of exactly `length` bytes.
-fn body(length: usize, stream: bool) -> String {
-    let head = r#"{"model":"mock","messages":[{"role":"user","content":""#;
-    let tail = format!(r#""}}],"max_tokens":200,"stream":{stream}}}"#);
-    let words = "count to two hundred and say each number as a word ";
-    let filler: String = words.chars().cycle().take(length - head.len() - tail.len()).collect();
-    format!("{head}{filler}{tail}")
+fn fixed(options: &Options, name: &'static str, what: &str, connections: usize, rate: u32) -> Workload {
+    let what = format!("{what}, {rate} a second, open loop");
+    let demand = Demand::Open { per_second: rate, during: options.measure };
+    Workload { demand, everywhere: false, ..plain(name, what, connections) }
+}
+
+/// Small requests and answers, as many as one second brings.
+fn plain(name: &'static str, what: String, connections: usize) -> Workload {
+    let demand = Demand::Closed(Duration::from_secs(1));
+    Workload {
+        name,
+        what,
+        kind: Kind::Json,
+        pace: 0,
+        length: SMALL_BODY,
+        connections,
+        demand,
+        everywhere: true,
+    }
 }

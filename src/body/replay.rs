@@ -35,6 +35,9 @@ struct State {
     kept: Option<Kept>,
     length: u64,
     extent: Extent,
+    /// What became of the body itself, whether or not a copy was kept until then.
+    came_whole: bool,
+    broken: bool,
 }
 
 /// A request body on its way up.
@@ -59,6 +62,16 @@ impl Copied {
 
     pub fn extent(&self) -> Extent {
         self.lock().extent
+    }
+
+    /// Whether the sender broke off, copied or not.
+    pub fn is_broken(&self) -> bool {
+        self.lock().broken
+    }
+
+    /// Whether the last byte has gone by, copied or not.
+    pub fn came_whole(&self) -> bool {
+        self.lock().came_whole
     }
 
     /// Bytes that went by, copied or not.
@@ -98,6 +111,8 @@ impl State {
     }
 
     fn close(&mut self, extent: Extent) {
+        self.came_whole |= extent == Extent::Whole;
+        self.broken |= extent == Extent::Broken;
         if self.extent == Extent::Open {
             self.extent = extent;
         }
@@ -139,7 +154,9 @@ impl Replay {
 
 impl Copied {
     fn new(extent: Extent, lease: Option<Lease>) -> Self {
-        Self(Arc::new(Mutex::new(State { kept: lease.map(Kept::new), length: 0, extent })))
+        let kept = lease.map(Kept::new);
+        let came_whole = extent == Extent::Whole;
+        Self(Arc::new(Mutex::new(State { kept, length: 0, extent, came_whole, broken: false })))
     }
 }
 
@@ -238,5 +255,13 @@ mod tests {
         copy.lock().close(Extent::Whole);
         assert_eq!((copy.extent(), copy.length()), (Extent::Truncated, 15));
         assert_eq!(copy.take().0, "12345678");
+    }
+
+    #[test]
+    fn a_sender_that_breaks_off_is_noticed_without_a_copy_too() {
+        let copy = Copied::new(Extent::Open, None);
+        copy.lock().push(b"1234", 4);
+        copy.lock().close(Extent::Broken);
+        assert_eq!((copy.extent(), copy.is_broken(), copy.came_whole()), (Extent::Truncated, true, false));
     }
 }

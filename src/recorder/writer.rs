@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ const COMMIT_BYTES: u64 = 256 * 1024;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the thread looks around when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
+/// While a group waits for its commit anyway, the queue is looked at this often: a thread that slept on the queue would
+/// have to be woken by the path for every exchange.
+const NAP: Duration = Duration::from_millis(5);
 
 /// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable.
 pub struct Writer(Option<JoinHandle<()>>);
@@ -70,7 +73,7 @@ fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget:
         let now = clock::now();
         let due = lanes.iter().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
-        let over = match queue.recv_timeout(patience) {
+        let over = match next(queue, due.is_some(), patience) {
             Ok(mut offered) => {
                 let [clients, canaries] = &mut lanes;
                 let lane = if offered.exchange.origin() == Origin::Client { clients } else { canaries };
@@ -111,6 +114,21 @@ fn note_losses(journal: &mut Conversations, ledger: &Ledger) -> conversation::Re
         }
     }
     written
+}
+
+/// The next exchange, or [`RecvTimeoutError::Timeout`] when it is time to look around.
+fn next(queue: &Receiver<Offered>, pending: bool, patience: Duration) -> Result<Offered, RecvTimeoutError> {
+    if !pending {
+        return queue.recv_timeout(patience);
+    }
+    match queue.try_recv() {
+        Ok(offered) => Ok(offered),
+        Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
+        Err(TryRecvError::Empty) => {
+            std::thread::park_timeout(patience.min(NAP));
+            Err(RecvTimeoutError::Timeout)
+        }
+    }
 }
 
 /// Adds what takes time to find out, and so is not found out on the path.

@@ -192,9 +192,9 @@ impl Http {
                     None => return Err(Failed { cause: Failure::Cut(deepest(&broken.error)), unsent: None }),
                 },
                 (_, unsent, _) => {
-                    let cause = match copy.extent() {
-                        Extent::Broken => Failure::ClientBody(broken.error.to_string()),
-                        _ => Failure::Cut(deepest(&broken.error)),
+                    let cause = match copy.is_broken() {
+                        true => Failure::ClientBody(broken.error.to_string()),
+                        false => Failure::Cut(deepest(&broken.error)),
                     };
                     return Err(Failed { cause, unsent: unsent.map(Box::new) });
                 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use crate::support::upstream::{Upstream, chunk, chunked, until_closed};
+use crate::support::upstream::{Upstream, chunk, chunked, until_closed, whole};
 use crate::support::wire::{self, post};
 use crate::support::{Serin, eventually};
 
@@ -68,10 +68,33 @@ fn while_the_request_is_still_being_sent() {
 }
 
 #[test]
+fn clients_that_break_off_are_not_the_upstreams_fault_without_recording_either() {
+    let upstream = Upstream::start(|_, out| out.write_all(&whole("200 OK", "text/plain", b"well")).is_ok());
+    let serin = Serin::before(upstream.address, "[record]\nenabled = false\n[breaker]\nfailures = 2\n");
+    for gone in 1..=4 {
+        let mut client = wire::connect(serin.traffic());
+        client
+            .write_all(
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n{\"half\":",
+            )
+            .unwrap();
+        eventually("it is in flight", || (serin.metric("serin_proxy_in_flight") == Some(1.0)).then_some(()));
+        drop(client);
+        serin.reaches(
+            "serin_proxy_requests_total{outcome=\"client_cancelled\",upstream=\"router\"}",
+            gone.into(),
+        );
+    }
+    let mut client = wire::connect(serin.traffic());
+    client.write_all(&post("/v1/chat/completions", "", b"{}")).unwrap();
+    assert_eq!(wire::read_answer(&mut client).text(), "well");
+}
+
+#[test]
 fn a_closed_sending_side_can_be_honoured() {
     let upstream = Upstream::start(|_, out| {
         std::thread::park_timeout(std::time::Duration::from_millis(50));
-        out.write_all(&crate::support::upstream::whole("200 OK", "text/plain", b"late")).is_ok()
+        out.write_all(&whole("200 OK", "text/plain", b"late")).is_ok()
     });
     let serin = Serin::before(upstream.address, "[listen]\nclient_eof = \"honour\"\n");
     let mut client = wire::connect(serin.traffic());

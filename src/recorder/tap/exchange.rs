@@ -228,7 +228,7 @@ impl Exchange {
     }
 
     fn phase(&self) -> Phase {
-        let sending = |copy: &Copied| matches!(copy.extent(), Extent::Open | Extent::Broken);
+        let sending = |copy: &Copied| !copy.came_whole();
         match self.given_up {
             Some(phase) => phase,
             None if self.first_byte.is_some() => Phase::ResponseBody,
