@@ -35,27 +35,33 @@ fn thousands_that_open_and_leave_leave_nothing_behind() {
         let lines = text.lines().filter(|line| line.starts_with(name));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
     };
-    let (files, total) = (serin.open_files(), (2_000 * scale()).min(10_000));
-    for batch in (0..total).collect::<Vec<_>>().chunks(200) {
-        let clients: Vec<TcpStream> = batch.iter().map(|number| open(*number)).collect();
-        // Half of them see the first event before they leave, the others leave while their request is on its way.
-        for mut client in clients.into_iter().skip(1).step_by(2) {
-            let mut seen = Vec::new();
-            while wire::find(&seen, b"data: 1").is_none() {
-                assert!(wire::more(&mut client, &mut seen));
-            }
+    let first_event = |client: &mut TcpStream| {
+        let mut seen = Vec::new();
+        while wire::find(&seen, b"data: 1").is_none() {
+            assert!(wire::more(client, &mut seen));
         }
+    };
+    // What is opened once and kept, as the journal's files are, must not be taken for a leak.
+    first_event(&mut open(1));
+    eventually("a first one is recorded", || (count("serin_recorder_turns_total{") == 1.0).then_some(()));
+    let (before, total) = (serin.open_files(), (2_000 * scale()).min(10_000));
+    for batch in (0..total).collect::<Vec<_>>().chunks(200) {
+        let mut clients: Vec<TcpStream> = batch.iter().map(|number| open(*number)).collect();
+        // Half of them see the first event before they leave, the others leave while their request is on its way.
+        clients.iter_mut().skip(1).step_by(2).for_each(first_event);
     }
-    let left =
-        eventually("its files are closed", || Some(serin.open_files()).filter(|left| *left <= files + 8));
+    let left = eventually("its files are closed", || {
+        let (files, sockets) = serin.open_files();
+        (files <= before.0 + 8 && sockets <= before.1 + 2).then_some((files, sockets))
+    });
     eventually("nothing in flight", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
     let requests = eventually("each is accounted for", || {
         let (requests, turns) = (count("serin_proxy_requests_total{"), count("serin_recorder_turns_total{"));
-        (requests == turns).then_some(requests)
+        (requests == turns).then_some(requests - 1.0)
     });
     println!("{requests} of {total} requests were seen, {} came to the upstream", upstream.received().len());
     assert!(requests >= total as f64 / 2.0 && requests <= total as f64);
-    println!("{files} open files before, {left} after {total}");
+    println!("{before:?} open files and sockets before, {left:?} after {total}");
 }
 
 /// A client with a small window, so that what it does not read is not simply kept by the kernel.

@@ -81,9 +81,12 @@ impl Program {
             .unwrap_or_else(|| panic!("no {name} in {text}"))
     }
 
-    /// Its open files and sockets.
-    pub fn open_files(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
+    /// Its open files and sockets, and how many of them are sockets.
+    pub fn open_files(&self) -> (usize, usize) {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
+        let names: Vec<_> = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok()).collect();
+        let sockets = names.iter().filter(|name| name.to_string_lossy().starts_with("socket:")).count();
+        (names.len(), sockets)
     }
 
     /// The value of one series.
