@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response, client, server};
 use hyper_util::rt::TokioIo;
@@ -71,8 +72,14 @@ impl Story {
 async fn tell(pieces: &[&[u8]]) -> Story {
     let story = RefCell::new(Story::default());
     let service = service_fn(async |request: Request<Incoming>| {
+        let before = story.borrow().refused;
         pass(request, &story).await;
-        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+        let mut response = Response::new(Empty::<Bytes>::new());
+        if story.borrow().refused > before {
+            // As the proxy does: nothing behind a refused request is read.
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok::<_, Infallible>(response)
     });
     let (near, far) = duplex(PIPE);
     let connection = server::conn::http1::Builder::new()
