@@ -58,6 +58,13 @@ pub struct Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
+/// Where a connection comes from, and where it was going if not here.
+#[derive(Clone, Copy)]
+struct Source {
+    peer: Peer,
+    redirected: Option<Redirected>,
+}
+
 /// A bound listener and how its connections are served.
 pub struct Server {
     listener: TcpListener,
@@ -119,13 +126,13 @@ impl Server {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true).and_then(|()| keepalive::switch_on(&stream));
                 let redirected = if limits.transparent { Redirected::of(&stream) } else { None };
-                let service = Marked { inner: service, redirected };
+                let source = Source { peer: Peer(peer), redirected };
                 let stream = Patient::new(stream, limits.client_stall.0);
                 match tls {
-                    None => serve(&protocol, stream, (service, peer), watchers, limits).await,
+                    None => serve(&protocol, stream, (service, source), watchers, limits).await,
                     Some(tls) => {
                         if let Some(stream) = tls.accept(stream, limits.handshake.0).await {
-                            serve(&protocol, stream, (service, peer), watchers, limits).await;
+                            serve(&protocol, stream, (service, source), watchers, limits).await;
                         }
                     }
                 }
@@ -173,7 +180,7 @@ fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
 async fn serve<I, S, B>(
     protocol: &auto::Builder<TokioExecutor>,
     stream: I,
-    (service, peer): (S, SocketAddr),
+    (service, source): (S, Source),
     (watcher, until_all_ends): (Watcher, Watcher),
     limits: Limits,
 ) where
@@ -191,7 +198,7 @@ async fn serve<I, S, B>(
         brought: brought.clone(),
         doubt: stream.doubt(),
         place: place.clone(),
-        peer: Peer(peer),
+        source,
     };
     let service = TowerToHyperService::new(service);
     let connection = protocol.serve_connection_with_upgrades(TokioIo::new(stream), service);
@@ -226,7 +233,7 @@ struct Numbered<S> {
     brought: Arc<AtomicU64>,
     doubt: Doubt,
     place: Place,
-    peer: Peer,
+    source: Source,
 }
 
 impl<S> tower::Service<hyper::Request<Incoming>> for Numbered<S>
@@ -243,39 +250,15 @@ where
 
     fn call(&mut self, mut request: hyper::Request<Incoming>) -> S::Future {
         let number = self.brought.fetch_add(1, Relaxed);
-        request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.source.peer);
+        if let Some(redirected) = self.source.redirected {
+            request.extensions_mut().insert(redirected);
+        }
         if self.doubt.concerns(number, request.headers()) {
             request.extensions_mut().insert(Ambiguous);
         }
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
-        }
-        self.inner.call(request)
-    }
-}
-
-/// Tells every request of a redirected connection where that was going.
-#[derive(Clone)]
-struct Marked<S> {
-    inner: S,
-    redirected: Option<Redirected>,
-}
-
-impl<S, B> tower::Service<hyper::Request<B>> for Marked<S>
-where
-    S: tower::Service<hyper::Request<B>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, mut request: hyper::Request<B>) -> S::Future {
-        if let Some(redirected) = self.redirected {
-            request.extensions_mut().insert(redirected);
         }
         self.inner.call(request)
     }

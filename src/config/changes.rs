@@ -22,6 +22,8 @@ const REPLACEABLE: &[&str] = &[
     "[fallback] request_read",
     "[listen] upgrades",
     "[listen] no_buffering",
+    "[listen] transparent_to",
+    "[limits] destinations",
     "[limits] in_flight",
     "[limits] body_copy",
     "[limits] connect",
