@@ -292,9 +292,10 @@ pub async fn judge(
                 crew.tally.wrong("the upstream is left alone although it has been well for long".to_owned());
             }
             crew.tally.saw("left alone");
-            // As a client that reads `retry-after` would, only sooner.
+            // As a client that reads `retry-after` would, only sooner. The request may not have been read to its end, and then
+            // its connection is closed.
             sleep(Duration::from_millis(30)).await;
-            true
+            false
         }
         (_, status, Ok(read)) => complain(format!("status {status}, whole: {}", read.is_some())),
     }
