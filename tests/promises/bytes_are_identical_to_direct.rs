@@ -35,6 +35,21 @@ fn a_request_arrives_as_it_was_sent() {
 }
 
 #[test]
+fn a_body_in_chunks_arrives_whatever_the_method() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
+    let serin = Serin::before(upstream.address, "");
+    for method in ["GET", "DELETE", "OPTIONS", "QUERY"] {
+        let head = format!("{method} /v1/search HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let request = [head.as_bytes(), &chunk(b"what was asked"), &chunk(b"")].concat();
+        assert_eq!(wire::send(serin.traffic(), &request).status, 200);
+        let received = upstream.received().pop().expect("one");
+        assert_eq!(received.headers("transfer-encoding"), ["chunked"], "{method}");
+        let body = String::from_utf8_lossy(&received.body).into_owned();
+        assert!(body.contains("what was asked") && body.ends_with("0\r\n\r\n"), "{method}: {body:?}");
+    }
+}
+
+#[test]
 fn nothing_is_added_but_a_request_id() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{}"));
     let serin = Serin::before(upstream.address, "");

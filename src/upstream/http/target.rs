@@ -1,8 +1,9 @@
 //! Where a request is addressed to, in the form each version of HTTP wants.
 
-use hyper::Uri;
-use hyper::header::{HOST, HeaderValue};
+use http_body::Body as _;
+use hyper::header::{HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::uri::Authority;
+use hyper::{Method, Uri};
 
 use crate::upstream::Request;
 use crate::upstream::connect::Endpoint;
@@ -18,6 +19,7 @@ pub fn origin_form(request: &mut Request, host: Option<&HeaderValue>, endpoint: 
         *request.uri_mut() = if path.path().is_empty() { Uri::from_static("/") } else { path };
     }
     *request.version_mut() = hyper::Version::HTTP_11;
+    say_chunked(request);
     if let Some(host) = host {
         request.headers_mut().insert(HOST, host.clone());
     } else if authority.is_some() || !request.headers().contains_key(HOST) {
@@ -28,9 +30,18 @@ pub fn origin_form(request: &mut Request, host: Option<&HeaderValue>, endpoint: 
     }
 }
 
+/// hyper takes GET and HEAD to have no body unless a header says so, and would leave out one that came in chunks.
+fn say_chunked(request: &mut Request) {
+    let unknown = !request.body().is_end_stream() && request.body().size_hint().exact().is_none();
+    if unknown && matches!(*request.method(), Method::GET | Method::HEAD) {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
 /// Gives a request in origin form the target HTTP/2 wants: everything in its pseudo-headers (RFC 9113 section 8.3.1).
 pub fn absolute_form(request: &mut Request, endpoint: &Endpoint) {
     let host = request.headers_mut().remove(HOST);
+    request.headers_mut().remove(TRANSFER_ENCODING);
     let authority = host.as_ref().and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let authority = authority.or_else(|| Authority::try_from(endpoint.authority()).ok());
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
