@@ -54,19 +54,27 @@ pub struct Parts {
     pub accounts: Accounts,
     /// Every client has its own limits.
     pub clients: Clients,
-    pub client_terms: Terms,
     pub observers: Observers,
     pub tag_key: tag::Key,
-    /// The most that is kept of one body, either way.
-    pub body_copy: u64,
-    /// Protocols that a connection may go on in.
-    pub upgrades: Vec<String>,
-    /// Whether streams are marked for an nginx in front of us.
-    pub no_buffering: bool,
-    /// How long nothing may pass on such a connection.
-    pub idle: Span,
+    pub settings: Settings,
     /// Where some upstream wants to be told of clients that left.
     pub aborts: Option<Aborts>,
+}
+
+/// What the configuration says of the path itself.
+#[derive(Clone)]
+pub struct Settings {
+    pub client_terms: Terms,
+    /// The most that is kept of one body, either way.
+    pub body_copy: u64,
+    /// The most bytes a request's body may have.
+    pub body: u64,
+    /// Protocols that a connection may go on in.
+    pub upgrades: Vec<String>,
+    /// How long nothing may pass on such a connection.
+    pub idle: Span,
+    /// Whether streams are marked for an nginx in front of us.
+    pub no_buffering: bool,
 }
 
 impl Proxy {

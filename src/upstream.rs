@@ -24,9 +24,10 @@ use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Edges;
-use crate::body::replay::Replay;
+use crate::body::replay::{Fate, Replay};
 use crate::journal::record::End;
 use crate::recorder::tap::Cause;
+use crate::units::{Size, Span};
 
 pub type Request = hyper::Request<Replay>;
 pub type Response = hyper::Response<Body>;
@@ -124,14 +125,28 @@ pub enum Failure {
     #[error("has failed again and again and is left alone for a moment")]
     LeftAlone,
     #[error("did not answer within {0}")]
-    HeadTimeout(crate::units::Span),
+    HeadTimeout(Span),
     #[error("sent nothing for {0}")]
-    IdleTimeout(crate::units::Span),
+    IdleTimeout(Span),
     #[error("broke off: {0}")]
     Cut(String),
     /// The client's own body ended early: not the upstream's fault.
     #[error("the client broke off its request: {0}")]
     ClientBody(String),
+    /// The client's body is longer than `[limits] body`.
+    #[error("the request is larger than {0}; raise [limits] body to allow it")]
+    TooLarge(Size),
+}
+
+impl Failure {
+    /// Why a request failed on its way, where it may be the body's fault.
+    pub fn of_request(fate: Fate, error: String) -> Self {
+        match fate {
+            Fate::TooLong { most, .. } => Self::TooLarge(Size(most)),
+            Fate::Broken => Self::ClientBody(error),
+            Fate::Open | Fate::Whole => Self::Cut(error),
+        }
+    }
 }
 
 /// A call that brought no answer. The request comes back if no byte of it was processed, so that another may try.
@@ -149,6 +164,7 @@ impl Cause for Failure {
             Self::IdleTimeout(_) => End::TimeoutIdle,
             Self::Cut(_) => End::UpstreamCut,
             Self::ClientBody(_) => End::ClientCancelled,
+            Self::TooLarge(_) => End::ProxyRefused,
         }
     }
 }

@@ -14,10 +14,10 @@ use crate::config::Config;
 use crate::fidelity::tag;
 use crate::log::Log;
 use crate::metrics::Metrics;
-use crate::proxy::Parts;
 use crate::proxy::clients::Clients;
 use crate::proxy::settle::Accounts;
 use crate::proxy::witness::Observers;
+use crate::proxy::{Parts, Settings};
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::writer::{self, Writer};
@@ -111,7 +111,6 @@ impl Built {
         let observers = Observers { access: config.log.access.then(|| log.clone()), tracer };
         let parts = Parts {
             clients: Clients::new(&metrics, tag_key.derive("client limits")),
-            client_terms: config.limits.client_terms(),
             observers,
             routes,
             originals,
@@ -119,10 +118,7 @@ impl Built {
             recorder: recorder.clone(),
             accounts: accounts.clone(),
             tag_key: tag_key.clone(),
-            body_copy: config.limits.body_copy.0,
-            upgrades: config.listen.upgrades.clone(),
-            no_buffering: config.listen.no_buffering,
-            idle: config.limits.idle,
+            settings: settings(config),
             aborts: config.wants_abort().then(|| aborts.clone()),
         };
         Ok(Self {
@@ -147,6 +143,18 @@ impl Built {
             exporter,
             tag_key,
         })
+    }
+}
+
+/// What the path is told, at start and at every reload.
+pub fn settings(config: &Config) -> Settings {
+    Settings {
+        client_terms: config.limits.client_terms(),
+        body_copy: config.limits.body_copy.0,
+        body: config.limits.body.0,
+        upgrades: config.listen.upgrades.clone(),
+        idle: config.limits.idle,
+        no_buffering: config.listen.no_buffering,
     }
 }
 

@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
-use super::build::check;
+use super::build::{check, settings};
 use super::fleet::Fleet;
 use super::shown::Shown;
 use super::side::Orders;
@@ -98,13 +98,9 @@ impl Reloader {
             parts.routes = table.clone();
             parts.originals = originals.clone();
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
-            parts.idle = config.limits.idle;
-            parts.upgrades.clone_from(&config.listen.upgrades);
-            parts.no_buffering = config.listen.no_buffering;
+            parts.settings = settings(&config);
             parts.aborts = config.wants_abort().then(|| self.aborts.clone());
             parts.observers.access = config.log.access.then(|| self.log.clone());
-            parts.client_terms = config.limits.client_terms();
-            parts.body_copy = config.limits.body_copy.0;
             proxy.replace(parts);
         }
         self.orders.send_replace(Arc::new(Orders::new(&config, &members)));

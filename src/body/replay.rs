@@ -35,15 +35,28 @@ struct State {
     kept: Option<Kept>,
     length: u64,
     extent: Extent,
-    /// What became of the body itself, whether or not a copy was kept until then.
-    came_whole: bool,
-    broken: bool,
+    fate: Fate,
+}
+
+/// What became of a body itself, whether or not a copy was kept until then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// More of it may come.
+    Open,
+    /// The last byte has gone by.
+    Whole,
+    /// The sender broke off.
+    Broken,
+    /// It is longer than it may be, as its head says or as was seen when it was broken off.
+    TooLong { most: u64, seen: u64 },
 }
 
 /// A request body on its way up.
 #[derive(Debug)]
 pub struct Replay {
     source: Source,
+    /// The most bytes it may have.
+    most: u64,
     /// The first frame, if somebody has looked at it before it goes on its way.
     ahead: Option<Option<Result<Frame<Bytes>, BoxError>>>,
     copy: Copied,
@@ -64,14 +77,8 @@ impl Copied {
         self.lock().extent
     }
 
-    /// Whether the sender broke off, copied or not.
-    pub fn is_broken(&self) -> bool {
-        self.lock().broken
-    }
-
-    /// Whether the last byte has gone by, copied or not.
-    pub fn came_whole(&self) -> bool {
-        self.lock().came_whole
+    pub fn fate(&self) -> Fate {
+        self.lock().fate
     }
 
     /// Bytes that went by, copied or not.
@@ -111,8 +118,9 @@ impl State {
     }
 
     fn close(&mut self, extent: Extent) {
-        self.came_whole |= extent == Extent::Whole;
-        self.broken |= extent == Extent::Broken;
+        if self.fate == Fate::Open {
+            self.fate = if extent == Extent::Whole { Fate::Whole } else { Fate::Broken };
+        }
         if self.extent == Extent::Open {
             self.extent = extent;
         }
@@ -120,20 +128,25 @@ impl State {
 }
 
 impl Replay {
-    /// Wraps a live body; `lease` bounds the copy, `None` wants none.
-    pub fn live(body: Incoming, lease: Option<Lease>) -> Self {
+    /// Wraps a live body of at most `most` bytes; `lease` bounds the copy, `None` wants none.
+    pub fn live(body: Incoming, lease: Option<Lease>, most: u64) -> Self {
         let extent = if body.is_end_stream() { Extent::Whole } else { Extent::Open };
-        Self { source: Source::Live(body), ahead: None, copy: Copied::new(extent, lease) }
+        let announced = body.size_hint().lower();
+        let copy = Copied::new(extent, lease);
+        if announced > most {
+            copy.lock().fate = Fate::TooLong { most, seen: announced };
+        }
+        Self { source: Source::Live(body), most, ahead: None, copy }
     }
 
     /// A body that is already all here; nobody needs a copy.
     pub fn held(bytes: Bytes) -> Self {
-        Self { source: Source::Held(Some(bytes)), ahead: None, copy: Copied::new(Extent::Truncated, None) }
+        Self::repeated(bytes, Copied::new(Extent::Truncated, None))
     }
 
     /// A body that is sent a second time, with the copy that was taken the first time.
     pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
-        Self { source: Source::Held(Some(bytes)), ahead: None, copy }
+        Self { source: Source::Held(Some(bytes)), most: u64::MAX, ahead: None, copy }
     }
 
     /// The first bytes of the body, once they are here; empty if there are none. They go on their way later.
@@ -155,8 +168,8 @@ impl Replay {
 impl Copied {
     fn new(extent: Extent, lease: Option<Lease>) -> Self {
         let kept = lease.map(Kept::new);
-        let came_whole = extent == Extent::Whole;
-        Self(Arc::new(Mutex::new(State { kept, length: 0, extent, came_whole, broken: false })))
+        let fate = if extent == Extent::Whole { Fate::Whole } else { Fate::Open };
+        Self(Arc::new(Mutex::new(State { kept, length: 0, extent, fate })))
     }
 }
 
@@ -174,6 +187,11 @@ impl Replay {
                 let mut state = this.copy.lock();
                 if let Some(part) = frame.data_ref() {
                     state.push(part, body.size_hint().lower());
+                    if state.length > this.most {
+                        state.close(Extent::Broken);
+                        state.fate = Fate::TooLong { most: this.most, seen: state.length };
+                        return Poll::Ready(Some(Err("the body is longer than it may be".into())));
+                    }
                 }
                 // With a known length hyper stops asking after the last byte, and after trailers always: this is the only
                 // sight of the end.
@@ -262,6 +280,6 @@ mod tests {
         let copy = Copied::new(Extent::Open, None);
         copy.lock().push(b"1234", 4);
         copy.lock().close(Extent::Broken);
-        assert_eq!((copy.extent(), copy.is_broken(), copy.came_whole()), (Extent::Truncated, true, false));
+        assert_eq!((copy.extent(), copy.fate()), (Extent::Truncated, Fate::Broken));
     }
 }

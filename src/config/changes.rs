@@ -25,6 +25,7 @@ const REPLACEABLE: &[&str] = &[
     "[listen] transparent_to",
     "[limits] destinations",
     "[limits] in_flight",
+    "[limits] body",
     "[limits] body_copy",
     "[limits] connect",
     "[limits] head",

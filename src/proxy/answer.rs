@@ -11,9 +11,11 @@ use hyper::header::EXPECT;
 use super::Parts;
 use super::respond::{Form, Refusal, refuse};
 use super::route::may_fall_back;
+use crate::body::replay::Fate;
 use crate::journal::record::End;
 use crate::recorder::tap::{Cause as _, Exchange};
 use crate::server::redirected::Redirected;
+use crate::units::Size;
 use crate::upstream::affinity::Preference;
 use crate::upstream::affinity::keys::{self, Keys};
 use crate::upstream::balance::{Choice, Group, Member, Ticket};
@@ -35,6 +37,10 @@ pub async fn answer(
     request: Request,
 ) -> (Response, Option<End>) {
     let form = Form::of(request.uri().path());
+    if let Fate::TooLong { most, .. } = request.body().copy().fate() {
+        let cause = Failure::TooLarge(Size(most));
+        return (refuse(&Refusal::Upstream { name: "", cause: &cause }, form), Some(cause.end()));
+    }
     let original = match original(parts, exchange, &request) {
         Ok(original) => original,
         Err(barred) => return (refuse(&Refusal::Barred(barred), form), Some(End::ProxyRefused)),

@@ -15,7 +15,7 @@ use super::settle::{Permit, abort_id};
 use super::upgrade::{self, Wish};
 use super::witness::Witness;
 use super::{Parts, Response};
-use crate::body::replay::Replay;
+use crate::body::replay::{Copied, Fate, Replay};
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
@@ -41,7 +41,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
     let witness = parts.observers.begin(&mut head, origin, peer);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
-    let wish = Wish::of(&mut head, &parts.upgrades);
+    let wish = Wish::of(&mut head, &parts.settings.upgrades);
     headers::end_hop(&mut head.headers);
     if let Some(wish) = &wish {
         wish.ask(&mut head.headers);
@@ -61,10 +61,11 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let held = Held::default();
     let settle = settle(parts, &head.headers, held.clone(), origin, permit, witness);
     let recorder = parts.recorder.clone();
-    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.body_copy, settle);
-    let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.body_copy));
-    let body = Replay::live(body, lease);
-    exchange.request_body(body.copy());
+    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.settings.body_copy, settle);
+    let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.settings.body_copy));
+    let body = Replay::live(body, lease, parts.settings.body);
+    let copy = body.copy();
+    exchange.request_body(copy.clone());
     let bodiless = head.method == Method::HEAD;
 
     let before = clock::now().duration_since(arrived);
@@ -77,10 +78,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
         exchange.give_up();
     }
     finish_head(response.headers_mut(), made_id, origin, exchange.who_served());
-    if parts.no_buffering {
+    if parts.settings.no_buffering {
         headers::ask_not_to_buffer(response.headers_mut());
     }
-    if closes {
+    if closes | note_too_large(parts, origin, &copy) {
         // Whoever sends this may mean something else by what follows it.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -89,9 +90,17 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     if let Some(end) = end {
         exchange.finish(end);
     }
-    let response = deliver(response, exchange, wish, parts.idle, bodiless);
+    let response = deliver(response, exchange, wish, parts.settings.idle, bodiless);
     parts.accounts.overhead(origin, before + clock::now().duration_since(answered));
     response
+}
+
+/// Whether the request was refused for its size.
+fn note_too_large(parts: &Parts, origin: Origin, body: &Copied) -> bool {
+    let Fate::TooLong { most, seen } = body.fate() else { return false };
+    parts.accounts.too_large(origin);
+    tracing::info!(bytes = seen, most, "a request was larger than [limits] body");
+    true
 }
 
 /// The one callback that runs when an exchange ends, however it does.
@@ -160,7 +169,7 @@ fn admit(
     record: &record::Exchange,
 ) -> Result<(Permit, Option<Place>), Refusal<'static>> {
     let place = match origin {
-        Origin::Client => parts.clients.admit(&parts.client_terms, headers, peer, clock::now()),
+        Origin::Client => parts.clients.admit(&parts.settings.client_terms, headers, peer, clock::now()),
         Origin::Canary => Ok(None),
     };
     let place = place.map_err(Refusal::Limited)?;

@@ -56,6 +56,7 @@ impl Refusal<'_> {
             Self::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Host | Self::Framing => StatusCode::BAD_REQUEST,
+            Self::Upstream { cause: Failure::TooLarge(_), .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Barred(Barred::Elsewhere(_)) => StatusCode::FORBIDDEN,
             Self::Barred(Barred::Loop) => StatusCode::LOOP_DETECTED,
             Self::Connect => StatusCode::NOT_IMPLEMENTED,
@@ -85,6 +86,7 @@ impl Refusal<'_> {
                 Failure::IdleTimeout(_) => "upstream_idle",
                 Failure::Cut(_) => "upstream_cut",
                 Failure::ClientBody(_) => "request_broken",
+                Failure::TooLarge(_) => "request_too_large",
             },
         }
     }
@@ -118,6 +120,8 @@ impl Refusal<'_> {
                     .to_owned()
             }
             Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
+            // No upstream has anything to do with it.
+            Self::Upstream { cause: cause @ Failure::TooLarge(_), .. } => cause.to_string(),
             Self::Upstream { name, cause } => format!("upstream {name:?} {cause}"),
         }
     }
@@ -131,7 +135,7 @@ impl Refusal<'_> {
             | Self::Host
             | Self::Framing
             | Self::Connect
-            | Self::Upstream { cause: Failure::ClientBody(_), .. } => Fault::Client,
+            | Self::Upstream { cause: Failure::ClientBody(_) | Failure::TooLarge(_), .. } => Fault::Client,
             Self::Upstream { .. } => Fault::Upstream,
         }
     }
@@ -159,6 +163,7 @@ impl Form {
                 // The types this API knows; whose fault it was is in the code.
                 let kind = match (refusal.fault(), refusal.status()) {
                     (Fault::Client, StatusCode::TOO_MANY_REQUESTS) => "rate_limit_error",
+                    (Fault::Client, StatusCode::PAYLOAD_TOO_LARGE) => "request_too_large",
                     (Fault::Client, _) => "invalid_request_error",
                     (_, StatusCode::SERVICE_UNAVAILABLE) => "overloaded_error",
                     (_, StatusCode::NOT_FOUND) => "not_found_error",

@@ -41,6 +41,7 @@ struct Books {
     in_flight: IntGauge,
     shed: IntCounter,
     forged: IntCounter,
+    too_large: IntCounter,
     fallback: IntCounterVec,
     bytes: IntCounterVec,
     workers: IntCounterVec,
@@ -125,6 +126,10 @@ impl Accounts {
         }
     }
 
+    pub fn too_large(&self, origin: Origin) {
+        self.0.too_large.inc_by((origin == Origin::Client).into());
+    }
+
     pub fn forged_tag(&self) {
         self.0.forged.inc();
     }
@@ -206,6 +211,10 @@ impl Books {
             ),
             in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
             shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
+            too_large: metrics.counter(
+                "serin_proxy_too_large_total",
+                "Requests refused because their body was larger than [limits] body.",
+            ),
             forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
             fallback: metrics.counters(
                 "serin_proxy_fallback_total",

@@ -156,6 +156,7 @@ impl Embedded {
     /// Collects and reads a request's body, within its limits of size and time.
     async fn read(&self, body: Replay, chat: bool) -> Result<Result<Ask, Response>, Failure> {
         let (size, patience) = (self.1.max_request, self.1.request_read);
+        let copy = body.copy();
         let collecting = Limited::new(body, size.0 as usize).collect();
         let bytes = match tokio::time::timeout(patience.0, collecting).await {
             Ok(Ok(collected)) => collected.to_bytes(),
@@ -164,7 +165,7 @@ impl Embedded {
                     format!("the request is larger than {size}; raise [fallback] max_request to allow it");
                 return Ok(Err(answer::error(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &message)));
             }
-            Ok(Err(error)) => return Err(Failure::ClientBody(error.to_string())),
+            Ok(Err(error)) => return Err(Failure::of_request(copy.fate(), error.to_string())),
             Err(_) => {
                 let message =
                     format!("the request was not all here within {patience} ([fallback] request_read)");

@@ -192,10 +192,7 @@ impl Http {
                     None => return Err(Failed { cause: Failure::Cut(deepest(&broken.error)), unsent: None }),
                 },
                 (_, unsent, _) => {
-                    let cause = match copy.is_broken() {
-                        true => Failure::ClientBody(broken.error.to_string()),
-                        false => Failure::Cut(deepest(&broken.error)),
-                    };
+                    let cause = Failure::of_request(copy.fate(), deepest(&broken.error));
                     return Err(Failed { cause, unsent: unsent.map(Box::new) });
                 }
             }

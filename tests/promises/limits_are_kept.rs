@@ -135,3 +135,34 @@ fn an_embedded_request_that_never_comes_whole_is_given_up() {
     let answer = wire::send(serin.traffic(), &post("/v1/chat/completions", "", &large));
     assert_eq!((answer.status, answer.json()["error"]["code"].as_str()), (413, Some("too_large")));
 }
+
+#[test]
+fn a_body_larger_than_allowed_is_refused_in_the_apis_own_form() {
+    let upstream =
+        Upstream::start(|request, out| out.write_all(&whole("200 OK", "a/b", &request.body)).is_ok());
+    let serin = Serin::before(upstream.address, "[limits]\nbody = \"64KiB\"\n");
+    let most = vec![b'x'; 64 * 1024];
+    assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", &most)).body, most);
+    // Announced as too large: no upstream hears of it.
+    let announced = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 65537\r\n\r\n";
+    let answer = wire::send(serin.traffic(), announced);
+    assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
+    let error = &answer.json()["error"];
+    assert_eq!(
+        (error["type"].as_str(), error["code"].as_str()),
+        (Some("invalid_request_error"), Some("request_too_large"))
+    );
+    assert!(error["message"].as_str().unwrap().contains("64KiB; raise [limits] body"), "{error}");
+    assert_eq!(upstream.received().len(), 1);
+    // In chunks, it is seen when it is.
+    let mut chunked = b"POST /v1/messages HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    chunked.extend(chunk(&most));
+    chunked.extend(chunk(b"x"));
+    let answer = wire::send(serin.traffic(), &chunked);
+    assert_eq!((answer.status, answer.json()["error"]["type"].as_str()), (413, Some("request_too_large")));
+    assert_eq!(upstream.received().len(), 1, "half a request is no request");
+    assert_eq!(serin.metric("serin_proxy_too_large_total"), Some(2.0));
+    let open = "serin_upstream_breaker_state{state=\"open\",upstream=\"router\"}";
+    assert_eq!(serin.metric(open), Some(0.0));
+    serin.reaches("serin_proxy_requests_total{outcome=\"proxy_refused\",upstream=\"router\"}", 1.0);
+}

@@ -135,7 +135,7 @@ async fn pass(request: Request<Incoming>, story: &RefCell<Story>) -> bool {
     headers::end_hop(&mut head.headers);
     check_head(&head.headers);
     let budget = Budget::new(COPY);
-    let body = Replay::live(body, Some(budget.lease(COPY)));
+    let body = Replay::live(body, Some(budget.lease(COPY)), u64::MAX);
     let copy = body.copy();
     let mut request = Request::from_parts(head, body);
     let endpoint =

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
 use crate::body::kept::Kept;
-use crate::body::replay::{Copied, Extent};
+use crate::body::replay::{Copied, Extent, Fate};
 use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::recorder::ledger::{Bare, Off};
 use crate::recorder::{Offered, Recorder};
@@ -228,7 +228,7 @@ impl Exchange {
     }
 
     fn phase(&self) -> Phase {
-        let sending = |copy: &Copied| !copy.came_whole();
+        let sending = |copy: &Copied| copy.fate() != Fate::Whole;
         match self.given_up {
             Some(phase) => phase,
             None if self.first_byte.is_some() => Phase::ResponseBody,
