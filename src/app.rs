@@ -11,7 +11,7 @@ mod side;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 
 use tokio::sync::watch;
@@ -125,6 +125,7 @@ impl App {
             orders,
             aborts: built.aborts,
             shown: built.shown,
+            hash: RwLock::new(config.hash()),
             in_force: Mutex::new(InForce { config, fleet: built.fleet }),
         });
         let side = Side {

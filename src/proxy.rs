@@ -37,7 +37,7 @@ pub type Response = hyper::Response<Tap<Body>>;
 
 /// The service behind the public listener. Cheap to clone; clones share what [`Proxy::replace`] changes.
 ///
-/// Each thread of the path has one of its own, so that the lock below and the counts of references are never passed
+/// Each thread of the path has one of its own, so that the lock below and the count of what it holds are never passed
 /// between processors.
 #[derive(Clone)]
 pub struct Proxy(Arc<RwLock<Arc<Parts>>>);

@@ -152,10 +152,6 @@ impl Mark {
         let written = toml::Table::try_from(section).unwrap_or_default();
         for (key, value) in &written {
             hasher.update(format!("{key} = {value}\n").as_bytes());
-            // Another certificate in the same file is a change; a file that cannot be read is none of ours to report.
-            if let (true, Some(path)) = (key.ends_with("_file"), value.as_str()) {
-                let _ = std::fs::read(path).map(|bytes| hasher.update(blake3::hash(&bytes).as_bytes()));
-            }
         }
         hasher.update(format!("{:?}{:?}", timers(config), config.breaker).as_bytes());
         Self(hasher.finalize())

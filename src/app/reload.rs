@@ -1,7 +1,7 @@
 //! A new configuration for a Serin that runs: read, checked as at start, and put in force as a whole or not at all.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use hyper::StatusCode;
 use tokio::sync::watch;
@@ -34,6 +34,7 @@ pub struct Reloader {
     pub aborts: Aborts,
     pub shown: Shown,
     pub in_force: Mutex<InForce>,
+    pub hash: RwLock<String>,
 }
 
 /// What the process runs with at this moment.
@@ -52,6 +53,7 @@ impl Reloader {
             Ok(changed) => {
                 self.shown.reloaded(&in_force.config);
                 let (hash, changed) = (in_force.config.hash(), changed.join(", "));
+                self.hash.write().unwrap_or_else(PoisonError::into_inner).clone_from(&hash);
                 tracing::info!(hash, changed, "the configuration was read again and is in force");
             }
             Err(fault) => {
@@ -62,9 +64,9 @@ impl Reloader {
         done
     }
 
-    /// The hash of the configuration in force.
+    /// The hash of the configuration in force; never waits for a reload that is under way.
     pub fn hash(&self) -> String {
-        self.in_force.lock().unwrap_or_else(PoisonError::into_inner).config.hash()
+        self.hash.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn replace(&self, in_force: &mut InForce) -> Result<Vec<String>, Fault> {
@@ -89,12 +91,15 @@ impl Reloader {
         let originals = in_force.fleet.originals(&config, &members);
         // From here on nothing can fail.
         let engine = self.embedded.as_ref().filter(|_| config.wants_engine());
-        for proxy in &self.proxies {
+        let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
+        for (number, proxy) in self.proxies.iter().enumerate() {
             let mut parts = proxy.parts();
-            parts.accounts.set_in_flight(config.limits.in_flight);
-            let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
-            parts.accounts.expect(&names);
-            parts.recorder.ledger().expect(&names);
+            // The books are the same for all.
+            if number == 0 {
+                parts.accounts.set_in_flight(config.limits.in_flight);
+                parts.accounts.expect(&names);
+                parts.recorder.ledger().expect(&names);
+            }
             parts.routes = table.clone();
             parts.originals = originals.clone();
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));

@@ -153,7 +153,12 @@ impl Side {
                 tokio::select! {
                     _ = &mut serve => break,
                     Ok(()) = orders.changed() => {}
-                    () = running.one_fails() => tokio::time::sleep(PAUSE).await,
+                    () = running.one_fails() => {
+                        tokio::select! {
+                            _ = &mut serve => break,
+                            () = tokio::time::sleep(PAUSE) => {}
+                        }
+                    }
                 }
             }
             running.end().await;
@@ -206,11 +211,11 @@ impl Running {
                 canaries.metrics.forget();
             }
             // Tasks of their own: whatever happens to a canary, admin goes on.
-            self.canary.abort_all();
+            self.canary = JoinSet::new();
             canaries.start(&wanted.canary, draining).map(|run| self.canary.spawn(run));
         }
         self.tasks.show(CANARY, !self.canary.is_empty());
-        self.tasks.show(CHECKS, !self.checks.is_empty());
+        self.tasks.show(CHECKS, !self.known.is_empty());
     }
 
     async fn end(mut self) {

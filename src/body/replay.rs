@@ -1,6 +1,7 @@
 //! A request body that streams on its way while a bounded copy is kept. Past the cap only the copy is lost: the live
 //! body goes on untouched, but it can no longer be recorded whole or answered by a fallback.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
@@ -57,8 +58,8 @@ pub struct Replay {
     source: Source,
     /// The most bytes it may have.
     most: u64,
-    /// The first frame, if somebody has looked at it before it goes on its way.
-    ahead: Option<Option<Result<Frame<Bytes>, BoxError>>>,
+    /// What somebody has looked at before it goes on its way, as it was received.
+    ahead: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
     copy: Copied,
 }
 
@@ -136,7 +137,7 @@ impl Replay {
         if announced > most {
             copy.lock().fate = Fate::TooLong { most, seen: announced };
         }
-        Self { source: Source::Live(body), most, ahead: None, copy }
+        Self { source: Source::Live(body), most, ahead: VecDeque::new(), copy }
     }
 
     /// A body that is already all here; nobody needs a copy.
@@ -146,18 +147,35 @@ impl Replay {
 
     /// A body that is sent a second time, with the copy that was taken the first time.
     pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
-        Self { source: Source::Held(Some(bytes)), most: u64::MAX, ahead: None, copy }
+        Self { source: Source::Held(Some(bytes)), most: u64::MAX, ahead: VecDeque::new(), copy }
     }
 
-    /// The first bytes of the body, once they are here; empty if there are none. They go on their way later.
-    pub async fn begin(&mut self) -> &[u8] {
-        if self.ahead.is_none() && !self.is_end_stream() {
-            self.ahead = Some(std::future::poll_fn(|cx| self.poll_source(cx)).await);
+    /// The first bytes of the body, once `most` of them are here or it has ended; they go on their way later. Whoever stops
+    /// waiting for this loses nothing.
+    pub async fn begin(&mut self, most: usize) -> Bytes {
+        while (self.ahead_len() as usize) < most && !self.source.is_end_stream() {
+            let polled = std::future::poll_fn(|cx| self.poll_source(cx)).await;
+            let more = matches!(polled, Some(Ok(_)));
+            self.ahead.push_back(polled);
+            if !more {
+                break;
+            }
         }
-        match &self.ahead {
-            Some(Some(Ok(frame))) => frame.data_ref().map_or(&[], |data| &data[..]),
-            _ => &[],
-        }
+        self.begun(most)
+    }
+
+    /// As much of that as is here.
+    pub fn begun(&self, most: usize) -> Bytes {
+        let mut parts = self.ahead.iter().filter_map(|polled| polled.as_ref()?.as_ref().ok()?.data_ref());
+        let first = parts.next().cloned().unwrap_or_default();
+        let Some(second) = parts.next().filter(|_| first.len() < most) else { return first };
+        let mut joined = Vec::with_capacity(most);
+        [&first, second].into_iter().chain(parts).for_each(|part| joined.extend_from_slice(part));
+        joined.into()
+    }
+
+    pub fn fate(&self) -> Fate {
+        self.copy.fate()
     }
 
     pub fn copy(&self) -> Copied {
@@ -213,9 +231,16 @@ impl Replay {
 
     /// Bytes that were looked at and have not gone on their way.
     fn ahead_len(&self) -> u64 {
-        match &self.ahead {
-            Some(Some(Ok(frame))) => frame.data_ref().map_or(0, |data| data.len() as u64),
-            _ => 0,
+        let parts = self.ahead.iter().filter_map(|polled| polled.as_ref()?.as_ref().ok()?.data_ref());
+        parts.map(|part| part.len() as u64).sum()
+    }
+}
+
+impl Source {
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Live(body) => body.is_end_stream(),
+            Self::Held(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 }
@@ -228,20 +253,14 @@ impl Body for Replay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.ahead.take() {
+        match self.ahead.pop_front() {
             Some(frame) => Poll::Ready(frame),
             None => self.poll_source(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        if self.ahead.is_some() {
-            return false;
-        }
-        match &self.source {
-            Source::Live(body) => body.is_end_stream(),
-            Source::Held(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-        }
+        self.ahead.is_empty() && self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

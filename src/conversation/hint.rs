@@ -5,7 +5,7 @@ use crate::journal::Exchange;
 
 /// The headers that may name a session, most telling first. `x-correlation-id` is not among them: most who send it make a
 /// new one for each request.
-pub const SESSION_HEADERS: [&str; 10] = [
+const SESSION_HEADERS: [&str; 10] = [
     "x-claude-code-session-id",
     "x-opencode-session",
     "x-session-id",
@@ -21,11 +21,15 @@ pub const SESSION_HEADERS: [&str; 10] = [
 /// The most bytes of an id that count.
 const MAX_LEN: usize = 200;
 
+/// The session id among headers that `find` finds by name.
+pub fn id<'a>(find: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
+    let found = |name: &&str| Some(find(name)?.trim_ascii()).filter(|value| !value.is_empty());
+    let value = SESSION_HEADERS.iter().find_map(found)?;
+    Some(&value[..value.len().min(MAX_LEN)])
+}
+
 /// The keyed hash of the session id that a request carries.
 pub fn session(key: &Key, exchange: &Exchange) -> Option<Node> {
-    let value = SESSION_HEADERS.iter().find_map(|name| {
-        let value = exchange.request_header(name)?.trim_ascii();
-        (!value.is_empty()).then_some(value)
-    })?;
-    Some(key.hash(b"session1", &[&value[..value.len().min(MAX_LEN)]]))
+    let value = id(|name| exchange.request_header(name))?;
+    Some(key.hash(b"session1", &[value]))
 }

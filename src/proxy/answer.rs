@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
+use http_body::Body as _;
 use hyper::Method;
 use hyper::header::EXPECT;
 
@@ -15,7 +16,7 @@ use crate::body::replay::Fate;
 use crate::journal::record::End;
 use crate::recorder::tap::{Cause as _, Exchange};
 use crate::server::redirected::Redirected;
-use crate::units::Size;
+use crate::units::{Size, Span};
 use crate::upstream::affinity::Preference;
 use crate::upstream::affinity::keys::{self, Keys};
 use crate::upstream::balance::{Choice, Group, Member, Ticket};
@@ -37,7 +38,7 @@ pub async fn answer(
     request: Request,
 ) -> (Response, Option<End>) {
     let form = Form::of(request.uri().path());
-    if let Fate::TooLong { most, .. } = request.body().copy().fate() {
+    if let Fate::TooLong { most, .. } = request.body().fate() {
         let cause = Failure::TooLarge(Size(most));
         return (refuse(&Refusal::Upstream { name: "", cause: &cause }, form), Some(cause.end()));
     }
@@ -52,7 +53,7 @@ pub async fn answer(
         };
     };
     let eligible = may_fall_back(request.method(), request.uri().path());
-    let Failed { cause, unsent } = match try_group(group, exchange, held, request).await {
+    let Failed { cause, unsent } = match try_group(parts, group, exchange, held, request).await {
         Ok(response) => return (response, None),
         Err(failed) => failed,
     };
@@ -95,13 +96,14 @@ async fn alone(engine: &Embedded, exchange: &mut Exchange, request: Request) -> 
 /// Sends the request to a member of the group. One that cannot be reached has seen nothing of it: then another is tried,
 /// once.
 async fn try_group(
+    parts: &Parts,
     group: &Group,
     exchange: &mut Exchange,
     held: &Held,
     mut request: Request,
 ) -> Result<Response, Failed> {
     let mut tried: Option<Arc<Member>> = None;
-    let conversation = Conversation::of(group, &mut request).await;
+    let conversation = Conversation::of(group, &mut request, parts.settings.idle).await;
     loop {
         let (not, preferred) = (tried.as_deref(), conversation.preferred);
         let choice = Choice { draw: draw(), not, preferred, now: clock::now() };
@@ -116,6 +118,10 @@ async fn try_group(
             Ok(response) => {
                 conversation.went_to(group, &member, exchange);
                 note_answer(group, &member, exchange, &response);
+                if member.abort().is_some() {
+                    let held = held.clone();
+                    exchange.when_it_begins(Box::new(move |begin| held.note_id(begin)));
+                }
                 return Ok(response);
             }
             Err(Failed { cause: Failure::Refused(_), unsent: Some(unsent) })
@@ -185,9 +191,9 @@ struct Conversation {
 }
 
 impl Conversation {
-    /// The beginning of the body is waited for only where the client names no session: an upstream could not do more
-    /// without it either.
-    async fn of(group: &Group, request: &mut Request) -> Self {
+    /// The beginning of the body is waited for only where the client names no session and says how long the body is: who
+    /// talks both ways at once does not. `patience` bounds the wait; then what is here must do.
+    async fn of(group: &Group, request: &mut Request, patience: Span) -> Self {
         let mut conversation = Self { keys: Keys::default(), preferred: None, goes_on: false };
         if !group.remembers() {
             return conversation;
@@ -195,14 +201,12 @@ impl Conversation {
         conversation.goes_on = request.uri().path().starts_with("/v1/responses");
         conversation.keys = match Keys::of_headers(request.headers()) {
             Some(keys) => keys,
-            // Who waits to be told to continue is told so by the upstream.
-            None if request.method() != Method::POST || request.headers().contains_key(EXPECT) => {
-                Keys::default()
-            }
-            None => {
+            None if tells_its_length(request) => {
                 let most = group.balance().config.affinity_prefix.0 as usize;
-                Keys::of_body(request.body_mut().begin().await, most)
+                let _ = tokio::time::timeout(patience.0, request.body_mut().begin(most)).await;
+                Keys::of_body(&request.body().begun(most), most)
             }
+            None => Keys::default(),
         };
         conversation.preferred = group.balance().table.find(&conversation.keys);
         conversation
@@ -230,6 +234,13 @@ impl Conversation {
     }
 }
 
+/// Whether the body is there to be waited for. Who waits to be told to continue is told so by the upstream.
+fn tells_its_length(request: &Request) -> bool {
+    request.method() == Method::POST
+        && !request.headers().contains_key(EXPECT)
+        && request.body().size_hint().exact().is_some()
+}
+
 /// Sixty-four bits nobody can foresee.
 fn draw() -> u64 {
     let mut bytes = [0; 8];
@@ -246,6 +257,8 @@ struct Places {
     ticket: Mutex<Option<Ticket>>,
     /// How many upstreams it was sent to.
     taken: AtomicU32,
+    /// The id its answer bears.
+    answer_id: OnceLock<String>,
 }
 
 impl Held {
@@ -257,6 +270,17 @@ impl Held {
     /// How many upstreams the exchange was sent to.
     pub fn attempts(&self) -> u32 {
         self.0.taken.load(Relaxed)
+    }
+
+    /// Looks for the id of the answer that begins like this.
+    fn note_id(&self, begin: &[u8]) {
+        if let Some(Ok(id)) = keys::answer_id(begin).map(std::str::from_utf8) {
+            let _ = self.0.answer_id.set(id.to_owned());
+        }
+    }
+
+    pub fn answer_id(&self) -> Option<String> {
+        self.0.answer_id.get().cloned()
     }
 
     /// Gives the place back; yields who it was with.

@@ -69,7 +69,7 @@ pub struct Limited {
 }
 
 /// Where the APIs carry their keys.
-const CREDENTIALS: [HeaderName; 3] =
+static CREDENTIALS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 /// Nobody knows when an exchange ends; asking again after this costs little.
 const SOON: Duration = Duration::from_secs(1);
@@ -133,7 +133,12 @@ impl Books {
     }
 
     fn client(&self, by: ClientBy, headers: &HeaderMap, peer: Option<SocketAddr>) -> u128 {
-        let credential = || CREDENTIALS.iter().find_map(|name| headers.get(name));
+        // With several, the upstream may look at one and we at another that changes with every request.
+        let credential = || {
+            let mut all = CREDENTIALS.iter().flat_map(|name| headers.get_all(name).iter());
+            let one = all.next()?;
+            all.next().is_none().then_some(one)
+        };
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         match (by, (by == ClientBy::Key).then(credential).flatten()) {
             (ClientBy::Key, Some(credential)) => hasher.update(b"key").update(credential.as_bytes()),
@@ -187,6 +192,9 @@ mod tests {
         assert_eq!(by(ClientBy::Key, &[], a), by(ClientBy::Address, &one, a), "no key: the address");
         assert_eq!(by(ClientBy::Address, &one, a), by(ClientBy::Address, &two, "192.0.2.1:2000"));
         assert_ne!(by(ClientBy::Address, &one, a), by(ClientBy::Address, &one, b));
+        // With two credentials one may be invented anew each time: the address is what is left.
+        let two = |second| by(ClientBy::Key, &[("x-api-key", "good"), ("authorization", second)], a);
+        assert_eq!(two("made up"), two("made up again"));
         let network = by(ClientBy::Address, &[], "[2001:db8:1:2::1]:1");
         assert_eq!(network, by(ClientBy::Address, &[], "[2001:db8:1:2:ffff::9]:1"));
         assert_ne!(network, by(ClientBy::Address, &[], "[2001:db8:1:3::1]:1"));

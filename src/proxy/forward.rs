@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
-use hyper::{HeaderMap, Method, Version};
+use hyper::{HeaderMap, Method, StatusCode, Version};
 
 use super::answer::{Held, answer};
 use super::clients::Place;
 use super::headers::{self, RECORD, REQUEST_ID, SERVED_BY};
 use super::respond::{Form, Refusal, refuse};
 use super::settle::{Permit, abort_id};
-use super::upgrade::{self, Wish};
+use super::upgrade::Wish;
 use super::witness::Witness;
 use super::{Parts, Response};
 use crate::body::replay::{Copied, Fate, Replay};
@@ -38,13 +38,13 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let closes = malformed.is_some();
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
-    let peer = head.extensions.get::<Peer>().map(|peer| peer.0);
+    let peer = head.extensions.remove::<Peer>().map(|peer| peer.0);
     let witness = parts.observers.begin(&mut head, origin, peer);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
     let wish = Wish::of(&mut head, &parts.settings.upgrades);
     headers::end_hop(&mut head.headers);
     if let Some(wish) = &wish {
-        wish.ask(&mut head.headers);
+        wish.say(&mut head.headers);
     }
     if head.version == Version::HTTP_2 {
         join_cookies(&mut head.headers);
@@ -81,7 +81,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     if parts.settings.no_buffering {
         headers::ask_not_to_buffer(response.headers_mut());
     }
-    if closes | note_too_large(parts, origin, &copy) {
+    if closes || response.status() == StatusCode::PAYLOAD_TOO_LARGE && note_too_large(parts, origin, &copy) {
         // Whoever sends this may mean something else by what follows it.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -120,7 +120,7 @@ fn settle(
         drop(permit);
         if let (Some((aborts, request_id)), Some(member)) = (aborts, member)
             && member.abort().is_some()
-            && let Some(id) = abort_id(ended, request_id.as_ref())
+            && let Some(id) = abort_id(ended, held.answer_id(), request_id.as_ref())
         {
             aborts.tell(member, id);
         }
@@ -139,7 +139,7 @@ fn deliver(
     let (mut head, body) = response.into_parts();
     match (body, wish) {
         (Body::Switched(far), Some(wish)) => {
-            upgrade::agree(&mut head.headers, &wish);
+            wish.say(&mut head.headers);
             exchange.switched();
             wish.grant(*far, exchange, idle);
             hyper::Response::from_parts(head, Tap::bare(Body::whole("")))

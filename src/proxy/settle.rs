@@ -13,7 +13,6 @@ use crate::journal::record::{End, Exchange, Origin, Phase};
 use crate::metrics::{FIRST_TOKEN_BUCKETS, Metrics, OVERHEAD_BUCKETS, REQUEST_BUCKETS};
 use crate::openai::field;
 use crate::recorder::tap::Ended;
-use crate::upstream::affinity::keys;
 
 /// Seconds from the request to the client's cancel.
 const AGE_BUCKETS: &[f64] = &[0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
@@ -32,6 +31,7 @@ struct Books {
     /// Live exchanges by id: when they began (Unix nanoseconds) and their path. As large as the permits allow.
     live: DashMap<String, (u64, String)>,
     requests: IntCounterVec,
+    answers: IntCounterVec,
     canaries: IntCounterVec,
     duration: HistogramVec,
     first_byte: HistogramVec,
@@ -113,6 +113,12 @@ impl Accounts {
                 self.0.cancel.with_label_values(&[phase(ended.phase)]).observe(took);
             }
         }
+        // What we answer ourselves ends otherwise.
+        if let (End::Complete, Some(class)) =
+            (ended.end, CLASSES.get(usize::from(ended.status / 100).wrapping_sub(1)))
+        {
+            self.0.answers.with_label_values(&[upstream, class]).inc();
+        }
         if !ended.worker.is_empty() {
             self.0.worker(upstream, ended);
         }
@@ -143,15 +149,17 @@ impl Accounts {
 
 /// The id by which an upstream knows a request whose client has left: the one in its body, the one its answer bears, or the
 /// header's. `None` if there is nothing to abort.
-pub fn abort_id(ended: &Ended<'_>, request_id: Option<&HeaderValue>) -> Option<String> {
+pub fn abort_id(
+    ended: &Ended<'_>,
+    answer_id: Option<String>,
+    request_id: Option<&HeaderValue>,
+) -> Option<String> {
     if ended.end != End::ClientCancelled || ended.phase == Phase::RequestBody {
         return None;
     }
     let text = |id: &[u8]| String::from_utf8(id.to_owned()).ok();
     let asked = ended.request.and_then(|body| body.look(|body| field::text(body, "rid").and_then(text)));
-    asked
-        .or_else(|| keys::answer_id(ended.answer).and_then(text))
-        .or_else(|| request_id.and_then(|id| text(id.as_bytes())))
+    asked.or(answer_id).or_else(|| request_id.and_then(|id| text(id.as_bytes())))
 }
 
 impl Books {
@@ -179,6 +187,11 @@ impl Books {
                 "serin_canary_requests_total",
                 "Canaries' requests through the proxy; they are in no other counter of the proxy.",
                 &["upstream", "outcome"],
+            ),
+            answers: metrics.counters(
+                "serin_upstream_answers_total",
+                "Whole answers of an upstream to clients, by the class of their status.",
+                &["upstream", "status"],
             ),
             duration: metrics.histograms(
                 "serin_proxy_request_seconds",
@@ -237,6 +250,9 @@ impl Books {
             for end in ENDS {
                 self.requests.with_label_values(&[name, end.name()]);
             }
+            for class in CLASSES {
+                self.answers.with_label_values(&[name, class]);
+            }
             self.duration.with_label_values(&[name]);
             self.first_byte.with_label_values(&[name]);
         }
@@ -260,6 +276,9 @@ impl Drop for Permit {
         self.books.in_flight.sub(self.client.into());
     }
 }
+
+/// Classes of status, from 100 on.
+const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// Ends the path can see; an error inside a stream is found by whoever reads it, off the path.
 const ENDS: [End; 8] = [

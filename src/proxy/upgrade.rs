@@ -44,8 +44,8 @@ impl Wish {
         Some(Self { protocol, client, place })
     }
 
-    /// Asks the next hop for the same, once hop-by-hop fields have been removed.
-    pub fn ask(&self, headers: &mut HeaderMap) {
+    /// Says so in a head whose hop-by-hop fields have been removed: to the upstream it asks, to the client it agrees.
+    pub fn say(&self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, self.protocol.clone());
     }
@@ -63,11 +63,6 @@ impl Wish {
         };
         self.place.put(Box::pin(rest));
     }
-}
-
-/// The head of an answer that agrees, as the client is to see it.
-pub fn agree(headers: &mut HeaderMap, wish: &Wish) {
-    wish.ask(headers);
 }
 
 struct Tunnel {

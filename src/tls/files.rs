@@ -116,7 +116,11 @@ impl Files {
     /// Looks at every file once.
     pub fn look(&self) {
         let mut watched = self.0.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        for gone in watched.extract_if(.., |one| !(one.wanted)()) {
+        let gone: Vec<_> = watched.extract_if(.., |one| !(one.wanted)()).collect();
+        for gone in &gone {
+            if !watched.iter().any(|one| one.section == gone.section) {
+                let _ = self.0.stale.remove_label_values(&[&gone.section]);
+            }
             for (file, _) in &gone.shown {
                 let _ = self.0.expiry.remove_label_values(&[&gone.section, &file.display().to_string()]);
             }

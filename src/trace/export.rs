@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::otlp::{self, Exported, Span};
 use super::{Config, Counts, Fate};
+use crate::clock;
 use crate::ids;
 use crate::upstream::connect::tls::Wanted;
 use crate::upstream::connect::{Endpoint, Versions};
@@ -111,6 +112,7 @@ impl Exporter {
             instance: ids::hex(&ids::entropy()),
             timeout: config.timeout.0,
             counts,
+            deadline: None,
             failing: false,
         };
         let run = move || runtime.block_on(sending.run(waiting));
@@ -118,7 +120,7 @@ impl Exporter {
         thread.map(Self).map_err(|error| format!("traces cannot be sent: {error}"))
     }
 
-    /// Waits for the last batch, a moment at most.
+    /// Waits until what is left was sent or given up: for the attempt that is under way, and [`LAST`] after it.
     pub fn join(self) {
         if self.0.join().is_err() {
             tracing::error!("the thread that sends traces died");
@@ -134,6 +136,8 @@ struct Sending {
     counts: Counts,
     /// The last batch came to nothing, and that has been said.
     failing: bool,
+    /// When the process, which is ending, goes on without the collector.
+    deadline: Option<Instant>,
 }
 
 impl Sending {
@@ -155,7 +159,10 @@ impl Sending {
         for attempt in 1..=ATTEMPTS {
             // At the end of the process nobody waits for a collector that is away.
             let last = waiting.is_closed() || attempt == ATTEMPTS;
-            let limit = if waiting.is_closed() { self.timeout.min(LAST) } else { self.timeout };
+            let limit = self.patience(waiting);
+            if limit.is_zero() {
+                return self.lost(Fate::Unreachable, count, "the process ends and the collector is away");
+            }
             let sent = tokio::time::timeout(limit, self.attempt(body.clone())).await;
             match sent
                 .unwrap_or_else(|_| Sent::Later { wait: None, why: format!("no answer within {limit:?}") })
@@ -170,6 +177,16 @@ impl Sending {
                 }
             }
         }
+    }
+
+    /// How long an attempt may take: at the end of the process all that are left share [`LAST`].
+    fn patience(&mut self, waiting: &mpsc::Receiver<Span>) -> Duration {
+        if !waiting.is_closed() {
+            return self.timeout;
+        }
+        let now = clock::now();
+        let deadline = *self.deadline.get_or_insert(now + LAST);
+        self.timeout.min(deadline.saturating_duration_since(now))
     }
 
     fn taken(&mut self, count: u64, rejected: u64) {

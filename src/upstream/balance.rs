@@ -212,6 +212,9 @@ impl Member {
 
     /// Takes the word of a checkup, and tells of a change.
     pub fn set_well(&self, well: bool) {
+        if self.retired.load(Relaxed) {
+            return;
+        }
         self.gauges.well.set(well.into());
         let name = self.upstream.name();
         match (self.well.swap(well, Relaxed), well) {
@@ -265,6 +268,9 @@ impl Group {
             choice.not.is_none_or(|tried| !std::ptr::eq(tried, Arc::as_ptr(member)))
                 && member.breaker().would_admit(choice.now)
         };
+        if let [only] = self.members.as_slice() {
+            return able(&only).then(|| self.ticket(only, choice.now));
+        }
         let mut able: Vec<&Arc<Member>> = self.members.iter().filter(able).collect();
         // Where all are ill the checks may be what is wrong, and where all ask to be spared the client must hear it: better
         // an upstream in doubt than none.
@@ -274,8 +280,12 @@ impl Group {
             Some(favourite) => favourite,
             None => less_busy_of_two(&mut able, choice.draw)?,
         };
+        Some(self.ticket(chosen, choice.now))
+    }
+
+    fn ticket(&self, chosen: &Arc<Member>, now: Instant) -> Ticket {
         let mut breaker = chosen.breaker();
-        breaker.sent(choice.now);
+        breaker.sent(now);
         let state = breaker.state();
         drop(breaker);
         if state != State::Closed {
@@ -283,7 +293,7 @@ impl Group {
         }
         chosen.in_flight.fetch_add(1, Relaxed);
         chosen.gauges.in_flight.inc();
-        Some(Ticket(chosen.clone()))
+        Ticket(chosen.clone())
     }
 
     /// The member a conversation went to, unless it is much busier than another.

@@ -58,9 +58,10 @@ impl Outcome {
     /// and 429 is a request for less, not a failure.
     pub fn of(end: End, status: u16) -> Self {
         match (end, status) {
-            (End::ClientCancelled | End::Shutdown | End::ProxyRefused, _) | (End::Complete, 429) => {
-                Self::Neutral
-            }
+            (End::ClientCancelled | End::Shutdown | End::ProxyRefused, _)
+            | (End::Complete, 429)
+            // Nobody had anything to say on a connection that went on in another protocol.
+            | (End::TimeoutIdle, 101) => Self::Neutral,
             (End::Complete, status) if status < 500 => Self::Good,
             _ => Self::Bad,
         }
@@ -181,6 +182,7 @@ mod tests {
             (End::UpstreamCut, 200, Outcome::Bad),
             (End::TimeoutHead, 504, Outcome::Bad),
             (End::TimeoutIdle, 200, Outcome::Bad),
+            (End::TimeoutIdle, 101, Outcome::Neutral),
             (End::UpstreamRefused, 502, Outcome::Bad),
             (End::ClientCancelled, 200, Outcome::Neutral),
             (End::Shutdown, 200, Outcome::Neutral),

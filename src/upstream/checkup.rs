@@ -23,6 +23,8 @@ const TCP: &str = "tcp";
 /// Checks one member until told to stop. `config.health` says how.
 pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: watch::Receiver<bool>) {
     let mut failures = 0;
+    // For a connection only: TCP, and TLS where the URL says so.
+    let endpoint = Endpoint::parse(&config.url, config.http, config.tls(), None);
     loop {
         tokio::select! {
             biased;
@@ -31,7 +33,10 @@ pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: wa
         }
         let well = async {
             match config.health.as_str() {
-                TCP => can_be_reached(&config, every).await,
+                TCP => match &endpoint {
+                    Ok(endpoint) => endpoint.open(every.0).await.is_ok(),
+                    Err(_) => false,
+                },
                 path => is_well(&member, path).await,
             }
         };
@@ -40,14 +45,6 @@ pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: wa
             Ok(false) | Err(_) => failures += 1,
         }
         member.set_well(failures < PATIENCE);
-    }
-}
-
-/// TCP, and TLS where the URL says so.
-async fn can_be_reached(config: &Config, limit: Span) -> bool {
-    match Endpoint::parse(&config.url, config.http, config.tls(), None) {
-        Ok(endpoint) => endpoint.open(limit.0).await.is_ok(),
-        Err(_) => false,
     }
 }
 

@@ -4,7 +4,7 @@ pub mod outgoing;
 pub mod tls;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -214,16 +214,17 @@ impl Versions {
     }
 }
 
-/// Host, port and whether TLS is wanted.
-fn read_url(url: &str) -> Result<(String, u16, bool), String> {
+/// Host, port and whether TLS is wanted, or what is wrong with `url`.
+pub fn read_url(url: &str) -> Result<(String, u16, bool), String> {
     let uri: hyper::Uri = url.parse().map_err(|error| format!("url {url:?} cannot be read: {error}"))?;
     let secure = match uri.scheme_str() {
         Some("http") => false,
         Some("https") => true,
         _ => return Err(format!("url {url:?} must begin with http:// or https://")),
     };
-    let named = uri.authority().filter(|authority| !authority.host().trim_matches(['[', ']']).is_empty());
-    let authority = named.ok_or_else(|| format!("url {url:?} names no host; write http://HOST:PORT"))?;
+    let named = uri.authority().and_then(|authority| Some((authority, bare_host(authority.host())?)));
+    let (authority, host) =
+        named.ok_or_else(|| format!("url {url:?} names no valid host; write http://HOST:PORT"))?;
     if uri.path() != "/" && !uri.path().is_empty() || uri.query().is_some() {
         return Err(format!(
             "url {url:?} carries a path; requests keep their own path, so write http://HOST:PORT"
@@ -251,7 +252,16 @@ fn read_url(url: &str) -> Result<(String, u16, bool), String> {
     if bare != authority.host() {
         return Err(format!("url {url:?} has no valid port; ports go from 1 to 65535"));
     }
-    Ok((authority.host().trim_matches(['[', ']']).to_owned(), port, secure))
+    Ok((host.to_owned(), port, secure))
+}
+
+/// The host of a URL without the brackets of an IPv6 address, or nothing where it is neither a name nor an address
+/// (RFC 3986, section 3.2.2).
+fn bare_host(host: &str) -> Option<&str> {
+    match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').filter(|address| address.parse::<Ipv6Addr>().is_ok()),
+        None => (!host.contains(':') && ServerName::try_from(host).is_ok()).then_some(host),
+    }
 }
 
 impl AsyncRead for Stream {
@@ -313,8 +323,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_without_a_host_is_refused() {
-        for url in ["http://:1", "https://:443/", "http://[]:1"] {
+    fn an_address_without_a_valid_host_is_refused() {
+        let odd = [
+            "http://:1",
+            "https://:443/",
+            "http://[]:1",
+            "http://ca.[81]",
+            "http://[a]:1",
+            "http://a..b:1",
+            "http://[1.2.3.4]:1",
+        ];
+        for url in odd {
             let mistake = Endpoint::parse(url, Versions::Auto, tls::Wanted::default(), None)
                 .err()
                 .map(|mistake| mistake.to_string());

@@ -64,8 +64,8 @@ impl Health {
         self.repeated.with_label_values(&[&self.name, cause]).inc();
     }
 
-    /// Takes note of an attempt to reach it at `address`.
-    pub fn note(&self, failure: Option<&Failure>, address: &str) {
+    /// Takes note of an attempt to reach it; `address` is asked for only to be told.
+    pub fn note(&self, failure: Option<&Failure>, address: impl FnOnce() -> String) {
         // Anything but a refusal came over a connection: it is there, whatever it answers.
         let refused = match failure {
             Some(Failure::Refused(cause)) => Some(cause),
@@ -75,11 +75,14 @@ impl Health {
         let was_up = self.up.swap(refused.is_none(), Relaxed);
         match refused {
             Some(cause) if was_up => tracing::warn!(
-                "upstream {:?} at {address} cannot be reached ({cause}); start it, or correct url in its \
+                "upstream {:?} at {} cannot be reached ({cause}); start it, or correct url in its \
                  [[upstream]] section",
-                self.name
+                self.name,
+                address()
             ),
-            None if !was_up => tracing::info!("upstream {:?} at {address} can be reached again", self.name),
+            None if !was_up => {
+                tracing::info!("upstream {:?} at {} can be reached again", self.name, address())
+            }
             _ => {}
         }
     }

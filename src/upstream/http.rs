@@ -16,9 +16,7 @@ pub mod target;
 use std::sync::Arc;
 use std::task::Poll;
 
-use hyper::client::conn::http1::Builder;
 use hyper::header::{HeaderValue, UPGRADE};
-use hyper_util::rt::TokioIo;
 
 use super::connect::outgoing::Outgoing;
 use super::connect::{Endpoint, Mistake};
@@ -31,9 +29,6 @@ use driven::{Carrier, Driven};
 use multiplex::{Multiplexed, Place};
 use pool::{Link, Pool};
 use spare::Spare;
-
-/// What a connection may hold that nobody has taken yet, as on the clients' side.
-const BUFFER: usize = 128 * 1024;
 
 /// Limits every upstream connection keeps, from `[limits]`.
 #[derive(Clone, Copy, Debug)]
@@ -153,9 +148,7 @@ impl Http {
             return Ok(Way::Shared(self.multiplexed.open(stream, timers).await.map_err(refused)?));
         }
         let received = stream.received();
-        let handshake =
-            Builder::new().preserve_header_case(true).max_buf_size(BUFFER).handshake(TokioIo::new(stream));
-        let (sender, connection) = handshake.await.map_err(refused)?;
+        let (sender, connection) = pool::handshake(stream).await.map_err(refused)?;
         Ok(Way::Alone(Link::new(sender, connection, received)))
     }
 
@@ -183,7 +176,11 @@ impl Http {
             };
             match (spare, broken.unsent, broken.again) {
                 // Never sent: the connection died under us before the first byte. Nobody has seen the request.
-                (Some(_), Some(unsent), _) => (request, fresh) = (unsent, !reused),
+                (Some(_), Some(unsent), _) => {
+                    (request, fresh) = (unsent, !reused);
+                    // HTTP/2 has taken the host out of the headers.
+                    target::origin_form(&mut request, self.host.as_ref(), &self.endpoint);
+                }
                 (Some(spare), None, Some(why)) if copy.extent() == Extent::Whole => match spare.again() {
                     Some(repeated) => {
                         (request, fresh) = (repeated, true);
@@ -224,7 +221,10 @@ impl Http {
                 target::absolute_form(&mut request, &self.endpoint);
                 match place.exchange(request).await {
                     Ok(answer) => Ok(answer.map(|inner| Driven::new(inner, Carrier::Shared(place), idle))),
-                    Err((error, unsent)) => Err(Broken { again: again(&error, reused), error, unsent }),
+                    Err((error, unsent)) => {
+                        let again = unprocessed(&error).then_some(Again::Unprocessed);
+                        Err(Broken { error, unsent, again })
+                    }
                 }
             }
         }
@@ -245,9 +245,12 @@ impl Http {
             Ok(stream) => stream,
             Err(error) => return Err(Failed { cause: refused(error), unsent: Some(Box::new(request)) }),
         };
+        let copy = request.body().copy();
         match tokio::time::timeout(head.0, switched::ask(stream, request)).await {
             Err(_) => Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
-            Ok(Err(error)) => Err(Failed { cause: Failure::Cut(deepest(&error)), unsent: None }),
+            Ok(Err(error)) => {
+                Err(Failed { cause: Failure::of_request(copy.fate(), deepest(&error)), unsent: None })
+            }
             Ok(Ok(switched::Answer::Yes(answer))) => Ok(answer.map(|far| Body::Switched(Box::new(far)))),
             Ok(Ok(switched::Answer::No(answer, link))) => {
                 let carrier = Carrier::Alone(link, self.pool.clone());
@@ -275,7 +278,7 @@ impl Upstream for Http {
         Box::pin(async {
             let answer = self.send(request).await;
             if let Some(health) = &self.health {
-                health.note(answer.as_ref().err().map(|failed| &failed.cause), &self.endpoint.authority());
+                health.note(answer.as_ref().err().map(|failed| &failed.cause), || self.endpoint.authority());
             }
             answer
         })
@@ -294,17 +297,16 @@ fn refused(error: impl std::error::Error) -> Failure {
     Failure::Refused(error.to_string())
 }
 
-/// Whether a stream's failure says that its request was not worked on.
-fn again(error: &hyper::Error, reused: bool) -> Option<Again> {
+/// Whether a stream's failure says that its request was not worked on. A connection that breaks says nothing of the kind:
+/// other streams may have been answered on it, and this one be half done.
+fn unprocessed(error: &hyper::Error) -> bool {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = source {
         if let Some(http2) = error.downcast_ref::<h2::Error>() {
             let refused = http2.is_reset() && http2.reason() == Some(h2::Reason::REFUSED_STREAM);
-            let unprocessed = http2.is_remote() && (refused || http2.is_go_away());
-            let stale = reused && http2.is_io();
-            return unprocessed.then_some(Again::Unprocessed).or(stale.then_some(Again::Stale));
+            return http2.is_remote() && (refused || http2.is_go_away());
         }
         source = error.source();
     }
-    reused.then_some(Again::Stale)
+    false
 }

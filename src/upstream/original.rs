@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Config;
 use super::balance::{Balance, Families, Group, Member};
 use super::breaker;
-use super::connect::Endpoint;
 use super::connect::outgoing::Outgoing;
+use super::connect::{self, Endpoint};
 use super::http::{Http, Timers};
 use network::Network;
 
@@ -107,9 +107,9 @@ impl Parts {
 
 /// The address of an upstream that is spoken to without TLS and named by a number.
 fn address(url: &str) -> Option<SocketAddr> {
-    let uri: hyper::Uri = url.parse().ok()?;
-    let host = uri.host()?.trim_matches(['[', ']']).parse().ok()?;
-    (uri.scheme_str() == Some("http")).then(|| SocketAddr::new(host, uri.port_u16().unwrap_or(80)))
+    let (host, port, secure) = connect::read_url(url).ok()?;
+    let host = host.parse().ok()?;
+    (!secure).then(|| SocketAddr::new(host, port))
 }
 
 #[cfg(test)]

@@ -225,3 +225,32 @@ fn a_port_that_is_closed_is_known_without_a_request() {
     let _again = std::net::TcpListener::bind(address).unwrap();
     eventually("it is well", || (serin.metric(healthy) == Some(1.0)).then_some(()));
 }
+
+#[test]
+fn who_sends_in_small_pieces_or_keeps_the_body_to_itself_is_served_too() {
+    let (one, two) = (named("one"), named("two"));
+    let serin = before(&[("one", one.address), ("two", two.address)], "[limits]\nidle = \"100ms\"\n");
+    let opening = "what all have in common ".repeat(300);
+    let mut first = None;
+    for turn in 0..6 {
+        let body = chat(&[&opening, "and mine alone", &"more ".repeat(turn)]);
+        let request = post("/v1/chat/completions", "", &body);
+        // Cut differently every time: what is looked at is the body, not the pieces it came in.
+        let mut client = wire::connect(serin.traffic());
+        for piece in request.chunks(700 + 900 * turn) {
+            client.write_all(piece).unwrap();
+        }
+        let served = wire::read_answer(&mut client).text();
+        assert_eq!(*first.get_or_insert_with(|| served.clone()), served, "turn {turn}");
+    }
+    // A client that sends the body only when it has the upstream's attention, or never, is bounded by the upstream's limits.
+    let mut client = wire::connect(serin.traffic());
+    client.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n").unwrap();
+    eventually("it is sent on", || {
+        let held =
+            |name: &str| serin.metric(&format!("serin_upstream_in_flight{{upstream=\"{name}\"}}")).unwrap();
+        (held("one") + held("two") > 0.0).then_some(())
+    });
+    client.write_all(b"after").unwrap();
+    assert_eq!(wire::read_answer(&mut client).status, 200);
+}

@@ -148,3 +148,13 @@ fn http_is_no_protocol_to_go_on_in() {
     assert_eq!(wire::send(serin.traffic(), two).text(), "plain");
     assert!(upstream.received()[1].headers("upgrade").is_empty());
 }
+
+#[test]
+fn a_client_that_breaks_its_own_request_is_no_fault_of_the_upstream() {
+    let upstream = echoes();
+    let serin = Serin::before(upstream.address, "[breaker]\nfailures = 1\n");
+    let broken = b"POST /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+    assert_eq!(wire::send(serin.traffic(), broken).status, 400);
+    let open = "serin_upstream_breaker_state{state=\"open\",upstream=\"router\"}";
+    assert_eq!(serin.metric(open), Some(0.0));
+}

@@ -201,3 +201,44 @@ fn a_server_that_says_goodbye_is_met_again_on_a_new_connection() {
     }
     assert!(upstream.connections() > 1);
 }
+
+#[test]
+fn a_connection_that_dies_under_a_request_is_no_reason_to_repeat_it() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let upstream = H2Upstream::start(move |_, _, respond| {
+        let nth = count.fetch_add(1, SeqCst);
+        // The second request is taken, and worked on, when the server goes down.
+        let goodbye = (nth == 1).then_some(Reason::INTERNAL_ERROR);
+        let done = async move {
+            match nth {
+                1 => std::future::pending().await,
+                _ => whole(respond, "answered"),
+            }
+        };
+        (Box::pin(done), goodbye)
+    });
+    let serin = Serin::start(&format!(
+        "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\nhttp = \"2\"\n[fallback]\nfor = []\n[limits]\nthreads = 1\n",
+        upstream.address
+    ));
+    assert_eq!(wire::send(serin.traffic(), &post("/v1/x", "", b"one")).text(), "answered");
+    assert_eq!(wire::send(serin.traffic(), &post("/v1/x", "", b"two")).status, 502);
+    assert_eq!((asked.load(SeqCst), upstream.connections()), (2, 1));
+}
+
+#[test]
+fn a_reset_that_claims_no_error_is_a_break_all_the_same() {
+    let upstream = H2Upstream::start(|_, _, mut respond| {
+        let done = async move {
+            let mut send = respond.send_response(Response::new(()), false).unwrap();
+            send.send_data(Bytes::from_static(b"data: 1\n\n"), false).unwrap();
+            tokio::task::yield_now().await;
+            send.send_reset(Reason::NO_ERROR);
+        };
+        (Box::pin(done), None)
+    });
+    let serin = before(&upstream);
+    assert!(!wire::send(serin.traffic(), &post("/v1/x", "", b"{}")).whole);
+    outcome(&serin, "upstream_cut");
+}

@@ -21,9 +21,8 @@ pub struct Ended<'a> {
     pub upstream: &'a str,
     /// The worker behind the upstream, as the answer named it; empty if it did not.
     pub worker: &'a str,
-    /// The body of the request and of the answer, as far as they were copied.
+    /// The body of the request, as far as it was copied.
     pub request: Option<&'a Copied>,
-    pub answer: &'a [u8],
     /// Seconds since the request arrived.
     pub elapsed: f64,
     /// Seconds until the first byte of the response body.
@@ -70,7 +69,7 @@ pub struct Exchange {
     given_up: Option<Phase>,
     ended: bool,
     let_go: Option<f64>,
-    on_begin: Option<OnBegin>,
+    on_begin: Vec<OnBegin>,
     on_end: Option<OnEnd>,
 }
 
@@ -103,7 +102,7 @@ impl Exchange {
             given_up: None,
             ended: false,
             let_go: None,
-            on_begin: None,
+            on_begin: Vec::new(),
             on_end: Some(on_end),
         }
     }
@@ -164,7 +163,7 @@ impl Exchange {
 
     /// Called with the first bytes of the answer's body.
     pub fn when_it_begins(&mut self, look: OnBegin) {
-        self.on_begin = Some(look);
+        self.on_begin.push(look);
     }
 
     /// From here on the connection carries another protocol, whose bytes are counted and not kept.
@@ -196,9 +195,7 @@ impl Exchange {
         if self.first_byte.is_none() {
             self.first_byte = Some(self.started.elapsed().as_secs_f64());
         }
-        if let Some(look) = self.on_begin.take() {
-            look(data);
-        }
+        self.on_begin.drain(..).for_each(|look| look(data));
         self.length += data.len() as u64;
         if self.wanted != Wanted::Full || !self.response.push(data, to_come) {
             return;
@@ -254,7 +251,6 @@ impl Exchange {
                 upstream: if self.stand_in.is_empty() { &self.upstream } else { self.stand_in },
                 worker: &self.worker,
                 request: self.request.as_ref(),
-                answer: self.response.bytes(),
                 elapsed: elapsed.as_secs_f64(),
                 first_byte: self.first_byte,
                 bytes_up: self.request.as_ref().map_or(0, Copied::length) + self.carried_up,

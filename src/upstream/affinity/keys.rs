@@ -38,8 +38,7 @@ impl Keys {
 
     /// The session id in a request's headers.
     pub fn of_headers(headers: &HeaderMap) -> Option<Self> {
-        let id = hint::SESSION_HEADERS.iter().find_map(|name| headers.get(*name))?;
-        Some(Self::of_id(id.as_bytes()))
+        hint::id(|name| Some(headers.get(name)?.as_bytes())).map(Self::of_id)
     }
 
     /// An id that a body names, its own or that of the answer it goes on from.
@@ -68,10 +67,6 @@ impl Keys {
         self.count += 1;
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     pub fn most_telling_first(&self) -> impl Iterator<Item = u64> {
         self.hashes[..self.count].iter().rev().copied()
     }
@@ -96,6 +91,8 @@ mod tests {
     fn a_header_or_a_field_names_the_conversation() {
         let mut headers = HeaderMap::new();
         assert_eq!(Keys::of_headers(&headers), None);
+        headers.insert("x-opencode-session", " ".parse().unwrap());
+        assert_eq!(Keys::of_headers(&headers), None, "an empty id names nothing");
         headers.insert("x-session-id", "s".parse().unwrap());
         assert_eq!(Keys::of_headers(&headers), Some(Keys::of_id(b"s")));
         assert_eq!(Keys::of_body(br#"{"previous_response_id":"r","input":"x"}"#, 1024), Keys::of_id(b"r"));
@@ -109,7 +106,7 @@ mod tests {
             (Keys::of_body(first.as_bytes(), 1 << 20), Keys::of_body(second.as_bytes(), 1 << 20));
         assert_eq!((first.count, second.count), (2, 4));
         assert_eq!(first.hashes[..2], second.hashes[..2]);
-        assert!(Keys::of_body(b"short", 1 << 20).is_empty());
+        assert_eq!(Keys::of_body(b"short", 1 << 20), Keys::default());
     }
 
     #[test]

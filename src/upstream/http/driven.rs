@@ -120,6 +120,15 @@ impl Driven {
                     self.next = Some(Err(Failure::Cut(deepest(&error))));
                     break;
                 }
+                // hyper takes a reset with NO_ERROR for an end (RFC 9113 section 8.1 allows it only after one).
+                Poll::Ready(None)
+                    if matches!(self.carrier, Carrier::Shared(_)) && !self.inner.is_end_stream() =>
+                {
+                    self.ended = true;
+                    self.carrier = Carrier::Gone;
+                    self.next = Some(Err(Failure::Cut("its stream was reset before it ended".to_owned())));
+                    break;
+                }
                 Poll::Ready(None) => {
                     self.finish(cx);
                     break;

@@ -29,6 +29,8 @@ struct Connection {
     home: ThreadId,
     sender: SendRequest<Replay>,
     streams: AtomicUsize,
+    /// How many of them the server allows at once.
+    allowed: Arc<AtomicUsize>,
     /// When the last of its streams ended.
     idle_since: Mutex<Instant>,
     /// Drives the connection until the last that uses it is gone.
@@ -46,7 +48,7 @@ impl Multiplexed {
         let here = std::thread::current().id();
         let mut open = self.lock();
         let gone = open.extract_if(.., |one| !one.lives(timers)).collect::<Vec<_>>();
-        let found = open.iter().find(|one| one.home == here && one.streams() < timers.h2_streams).cloned();
+        let found = open.iter().find(|one| one.home == here && one.has_room(timers)).cloned();
         drop(open);
         drop(gone);
         found.map(Place::on)
@@ -66,8 +68,16 @@ impl Multiplexed {
             .handshake(TokioIo::new(stream))
             .await?;
         let mut driver = JoinSet::new();
+        let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+        let told = allowed.clone();
         driver.spawn(async move {
-            if let Err(error) = connection.await {
+            let mut connection = std::pin::pin!(connection);
+            let ended = std::future::poll_fn(|cx| {
+                let ended = connection.as_mut().poll(cx);
+                told.store(connection.current_max_send_streams(), Relaxed);
+                ended
+            });
+            if let Err(error) = ended.await {
                 tracing::debug!(%error, "an HTTP/2 connection to an upstream ended");
             }
         });
@@ -75,6 +85,7 @@ impl Multiplexed {
             home: std::thread::current().id(),
             sender,
             streams: AtomicUsize::new(0),
+            allowed,
             idle_since: Mutex::new(clock::now()),
             _driver: driver,
         });
@@ -91,6 +102,10 @@ impl Multiplexed {
 impl Connection {
     fn streams(&self) -> usize {
         self.streams.load(Relaxed)
+    }
+
+    fn has_room(&self, timers: &Timers) -> bool {
+        self.streams() < timers.h2_streams.min(self.allowed.load(Relaxed))
     }
 
     /// Whether it is worth keeping: open, and in use or used lately.

@@ -9,7 +9,7 @@ use std::thread::ThreadId;
 use std::time::Instant;
 
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{Connection, SendRequest};
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::Timers;
@@ -44,6 +44,16 @@ pub struct Link {
     pub connection: Option<Driver>,
     /// Bytes that have come over it, ever.
     received: Arc<AtomicU64>,
+}
+
+/// What a connection may hold that nobody has taken yet, as on the clients' side.
+const BUFFER: usize = 128 * 1024;
+
+/// Begins to speak HTTP/1.1 on a connection.
+pub async fn handshake(
+    stream: Stream,
+) -> hyper::Result<(SendRequest<Replay>, Connection<TokioIo<Stream>, Replay>)> {
+    Builder::new().preserve_header_case(true).max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await
 }
 
 impl Link {

@@ -2,7 +2,7 @@
 //!
 //! A server may close an idle connection at the very moment a request is sent on it. If the connection breaks before a
 //! single byte of an answer, and the whole body is at hand, the request is sent once more, on a new connection. Everything
-//! else is a failure and said to be one: a request that may have been worked on is never repeated.
+//! else is a failure and said to be one. Of an HTTP/2 request only the server's own word that it has not looked at it will do.
 
 use hyper::http::request;
 

@@ -5,10 +5,8 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::Builder;
-use hyper_util::rt::TokioIo;
 
-use super::pool::Link;
+use super::pool::{Link, handshake};
 use crate::upstream::Request;
 use crate::upstream::connect::Stream;
 
@@ -28,8 +26,7 @@ pub enum Answer {
 /// Sends `request` as the only one on `stream`.
 pub async fn ask(stream: Stream, request: Request) -> hyper::Result<Answer> {
     let received = stream.received();
-    let handshake = Builder::new().preserve_header_case(true).handshake(TokioIo::new(stream));
-    let (mut sender, mut connection) = handshake.await?;
+    let (mut sender, mut connection) = handshake(stream).await?;
     let mut ended = false;
     let answer = {
         let mut answer = pin!(sender.send_request(request));
