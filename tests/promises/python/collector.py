@@ -41,7 +41,8 @@ class Collector(http.server.BaseHTTPRequestHandler):
             "exact": exact,
             "request": MessageToDict(request),
         }
-        print(json.dumps(seen), flush=True)
+        # One write, because several threads print.
+        print(json.dumps(seen) + "\n", end="", flush=True)
 
     def log_message(self, *_):
         pass
