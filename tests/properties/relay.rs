@@ -27,6 +27,8 @@ use super::pieces;
 /// Bytes of a request body that the copy may hold.
 const COPY: u64 = 300;
 const PIPE: usize = 1 << 16;
+/// More fields than fit into a head that Serin reads.
+const MOST: usize = 1000;
 
 /// A message as one of the two sides sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,7 +179,9 @@ async fn send_on(request: upstream::Request) -> Option<Seen> {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
     let (near, far) = duplex(PIPE);
-    let serve = server::conn::http1::Builder::new().serve_connection(TokioIo::new(far), service);
+    // The id of ours makes one field more than Serin itself reads.
+    let serve =
+        server::conn::http1::Builder::new().max_headers(MOST).serve_connection(TokioIo::new(far), service);
     let send = async {
         let builder = client::conn::http1::Builder::new().preserve_header_case(true).clone();
         let Ok((mut sender, connection)) = builder.handshake::<_, Replay>(TokioIo::new(near)).await else {
