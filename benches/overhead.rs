@@ -13,6 +13,8 @@
 
 use std::process::ExitCode;
 
+#[path = "parts/address.rs"]
+mod address;
 #[path = "overhead/books.rs"]
 mod books;
 #[path = "overhead/cancel.rs"]

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
-use crate::Error;
 use crate::clients::{self, Crew};
 use crate::dice::Dice;
 use crate::options::{Options, ROUNDS};
@@ -16,6 +15,7 @@ use crate::process::{Log, Metrics, Serin, Size};
 use crate::tally::{Counts, Tally};
 use crate::upstream::{self, Books};
 use crate::weather::{self, Past, Reload, Sky};
+use crate::{Error, address};
 
 /// How long after the last client everything may take to be given back and written.
 const SETTLING: Duration = Duration::from_secs(20);
@@ -71,7 +71,7 @@ pub fn run(options: &Options) -> Result<Outcome, Error> {
 }
 
 async fn soak(options: &Options, dir: &std::path::Path) -> Result<Outcome, Error> {
-    let address = upstream::free_port()?;
+    let address = address::free()?;
     let (up, is_up) = watch::channel(true);
     let books = Arc::new(Books::default());
     let mut serving = JoinSet::new();
