@@ -42,6 +42,13 @@ pub enum Role {
     Beside,
 }
 
+impl Role {
+    /// The build that is judged by the goals.
+    pub fn is_serin(self) -> bool {
+        matches!(self, Role::Recording | Role::NotRecording)
+    }
+}
+
 /// A target that could not be measured.
 pub struct Absent {
     pub name: String,
