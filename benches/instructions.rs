@@ -14,6 +14,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+#[path = "parts/address.rs"]
+mod address;
 #[path = "instructions/cases.rs"]
 mod cases;
 #[path = "instructions/counted.rs"]

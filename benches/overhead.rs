@@ -13,6 +13,8 @@
 
 use std::process::ExitCode;
 
+#[path = "parts/address.rs"]
+mod address;
 #[path = "overhead/books.rs"]
 mod books;
 #[path = "overhead/cancel.rs"]
@@ -66,8 +68,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Fails when a target that must be there was not, or when Serin lost bytes or requests. Goals that are missed are
-/// named in the report and fail nothing: the machine may be busy.
+/// Fails when a target that must be there was not, when bytes or requests were lost, or when Serin lost a record's
+/// entry, an open stream or a cancel. Other goals that are missed are named in the report and fail nothing: the machine
+/// may be busy.
 fn measure(options: &Options) -> Result<ExitCode, Error> {
     // Before the targets are started: they inherit the limit of files.
     let (streams, remark) = crowd::possible(options);
@@ -96,11 +99,11 @@ fn measure(options: &Options) -> Result<ExitCode, Error> {
     if let Some(page) = &options.page {
         report::write(page, &text)?;
     }
-    let ours = |role: Role| role != Role::Peer;
-    let lost = cells
-        .iter()
-        .filter(|cell| ours(targets[cell.target].role))
-        .any(|cell| cell.errors > 0 || cell.differing > 0);
+    let role = |target: usize| targets[target].role;
+    let lost = cells.iter().any(|cell| role(cell.target) != Role::Peer && cell.failed())
+        || crowds.iter().any(|crowd| crowd.failed())
+        // nginx has nothing to cancel while a request is being sent.
+        || cancels.iter().any(|left| role(left.target).is_serin() && left.failures() > 0);
     let missing = absent.iter().any(|absent| absent.required);
     Ok(if lost || missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

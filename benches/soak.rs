@@ -12,6 +12,8 @@
 
 use std::process::ExitCode;
 
+#[path = "parts/address.rs"]
+mod address;
 #[path = "soak/clients.rs"]
 mod clients;
 #[path = "soak/dice.rs"]

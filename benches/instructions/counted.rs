@@ -1,15 +1,15 @@
 //! Runs Serin under callgrind and reads what it counted.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::Error;
 use crate::cases::Case;
+use crate::{Error, address};
 
 /// A function that only the path thread runs.
 const ONLY_ON_THE_PATH: &str = "serin::proxy::forward::";
@@ -29,7 +29,7 @@ pub fn path_instructions(
 ) -> Result<u64, Error> {
     let files = tempfile::tempdir()?;
     let upstream = case.upstream(units)?;
-    let (serin, admin) = (free_address()?, free_address()?);
+    let (serin, admin) = (address::free()?, address::free()?);
     let config = files.path().join("config.toml");
     fs::write(
         &config,
@@ -67,10 +67,6 @@ fn start(binary: &Path, files: &Path, config: &Path) -> Result<Running, Error> {
     let child = child
         .map_err(|error| format!("valgrind does not start ({error}); on Debian: apt-get install valgrind"))?;
     Ok(Running(child))
-}
-
-fn free_address() -> Result<SocketAddr, Error> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 fn wait_for(address: SocketAddr, serin: &mut Child) -> Result<(), Error> {

@@ -37,6 +37,13 @@ pub struct Left {
     pub times: Result<(Summary, usize), String>,
 }
 
+impl Left {
+    /// Cancels that were not seen, or not in time; all of them where it was given up.
+    pub fn failures(&self) -> usize {
+        self.times.as_ref().map_or(FAILURES, |(_, failures)| *failures)
+    }
+}
+
 /// Events that come before the client leaves, one a millisecond.
 const EVENTS: usize = 3;
 const EVENT_PACE: u32 = 1000;

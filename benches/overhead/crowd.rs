@@ -23,6 +23,9 @@ pub const NAME: &str = "Open streams";
 /// Streams through one target.
 pub struct Crowd {
     pub target: usize,
+    /// As many as the goal asks for, even if the limit of files allows fewer.
+    pub wanted: usize,
+    /// Those of which an event was seen while all were open.
     pub open: usize,
     pub opening: Duration,
     /// Resident bytes before, with all of them open, and at the highest.
@@ -33,6 +36,13 @@ pub struct Crowd {
     pub first_error: Option<String>,
     /// Exchanges still in flight some time after all clients have left.
     pub left_over: Option<f64>,
+}
+
+impl Crowd {
+    /// Whether a stream failed, or is still in flight although its client has left.
+    pub fn failed(&self) -> bool {
+        self.errors > 0 || self.left_over.is_some_and(|left| left != 0.0)
+    }
 }
 
 /// Microseconds between two events of each stream.
@@ -77,7 +87,7 @@ pub fn run(
             Role::Nginx => nginx::start(upstream)?,
             Role::Direct | Role::Again | Role::Peer | Role::Beside => continue,
         };
-        let crowd = measure(streams, target, &place)?;
+        let crowd = Crowd { wanted: options.crowd, ..measure(streams, target, &place)? };
         eprintln!("{} open streams, {}: {} MiB", crowd.open, place.name, crowd.with >> 20);
         crowds.push(crowd);
         WITNESS.clear();
@@ -114,6 +124,7 @@ fn measure(streams: usize, target: usize, place: &Target) -> Result<Crowd, Error
     let (with, peak) = with?;
     Ok(Crowd {
         target,
+        wanted: streams,
         open: streams - failed.len(),
         opening,
         before,

@@ -129,22 +129,31 @@ fn idle(found: &Found<'_>) -> Vec<Verdict> {
 }
 
 fn drops(found: &Found<'_>, part: &'static str) -> Option<Verdict> {
-    let books = found.cell(part, Role::Recording)?.books;
-    let lost = books.dropped + books.reduced;
+    let cell = found.cell(part, Role::Recording)?;
+    let (books, due) = (cell.books, cell.due);
+    let kept = due > 0 && cell.books_agree() && books.dropped + books.reduced == 0.0;
     Some(Verdict {
         part,
-        goal: "no record dropped or reduced".to_owned(),
-        got: format!("{:.0} dropped, {:.0} reduced of {:.0}", books.dropped, books.reduced, books.sum()),
-        over: if lost > 0.0 { f64::INFINITY } else { 0.0 },
+        goal: "each exchange in the books, no record dropped or reduced".to_owned(),
+        got: format!(
+            "{:.0} dropped, {:.0} reduced of {:.0}, for {due} answers",
+            books.dropped,
+            books.reduced,
+            books.sum()
+        ),
+        over: if kept { 0.0 } else { f64::INFINITY },
     })
 }
 
 fn memory(found: &Found<'_>, crowd: &Crowd) -> Option<Verdict> {
     (found.targets[crowd.target].role == Role::Recording).then(|| Verdict {
         part: crate::crowd::NAME,
-        goal: format!("{} open streams with recording in less than 1 GiB", crowd.open),
-        got: format!("{} MiB", crowd.with >> 20),
-        over: crowd.with as f64 / CROWD_BYTES,
+        goal: format!("{} open streams with recording in less than 1 GiB, none left over", crowd.wanted),
+        got: format!("{} open, {} MiB", crowd.open, crowd.with >> 20),
+        over: match crowd.failed() || crowd.open != crowd.wanted {
+            true => f64::INFINITY,
+            false => crowd.with as f64 / CROWD_BYTES,
+        },
     })
 }
 
@@ -155,7 +164,8 @@ fn cancel(found: &Found<'_>, left: &Left) -> Option<Verdict> {
     let what =
         crate::cancel::PHASES.iter().find(|(phase, _)| *phase == left.phase).map_or("", |(_, what)| what);
     let (got, over) = match &left.times {
-        Ok((times, _)) => (format!("{:.2} ms", times.p99 / 1000.0), times.p99 / CANCEL_P99_MICROS),
+        Ok((times, 0)) => (format!("{:.2} ms", times.p99 / 1000.0), times.p99 / CANCEL_P99_MICROS),
+        Ok((times, failures)) => (format!("{:.2} ms, {failures} failed", times.p99 / 1000.0), f64::INFINITY),
         Err(error) => (error.clone(), f64::INFINITY),
     };
     Some(Verdict {
@@ -167,17 +177,19 @@ fn cancel(found: &Found<'_>, left: &Left) -> Option<Verdict> {
 }
 
 fn bytes(found: &Found<'_>) -> Option<Verdict> {
-    let own = found
-        .cells
-        .iter()
-        .filter(|cell| matches!(found.targets[cell.target].role, Role::Recording | Role::NotRecording));
-    let (differing, errors) =
-        own.fold((0, 0), |(differing, errors), cell| (differing + cell.differing, errors + cell.errors));
+    let own: Vec<&Cell> =
+        found.cells.iter().filter(|cell| found.targets[cell.target].role.is_serin()).collect();
+    let differing: u64 = own.iter().map(|cell| cell.differing).sum();
+    let errors: u64 = own.iter().map(|cell| cell.errors).sum();
+    let silent = own.iter().filter(|cell| cell.rounds.is_empty()).count();
+    let unentered = own.iter().filter(|cell| !cell.books_agree()).count();
     (!found.cells.is_empty()).then(|| Verdict {
         part: "Every run",
-        goal: "every request and answer byte for byte as direct, no errors".to_owned(),
-        got: format!("{differing} differ, {errors} errors"),
-        over: if differing + errors > 0 { f64::INFINITY } else { 0.0 },
+        goal: "every request and answer byte for byte as direct and in the books, no errors".to_owned(),
+        got: format!(
+            "{differing} differ, {errors} errors, {silent} runs without an answer, {unentered} whose books do not agree"
+        ),
+        over: if own.iter().any(|cell| cell.failed()) { f64::INFINITY } else { 0.0 },
     })
 }
 

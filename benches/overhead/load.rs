@@ -40,6 +40,8 @@ struct Orders {
     pace: u32,
     length: usize,
     start: Instant,
+    /// The next request is due when the answer before it is there.
+    closed: bool,
     /// When its first request is due, after the start, and each further one after that.
     first: Duration,
     every: Duration,
@@ -93,7 +95,8 @@ impl Orders {
         };
         let end = start + during.unwrap_or(lasts);
         let (address, headers) = (target.address, target.headers.as_str().into());
-        Orders { address, headers, kind, pace, length, start, first, every, end, at_most }
+        let closed = matches!(workload.demand, Demand::Closed(_));
+        Orders { address, headers, kind, pace, length, start, closed, first, every, end, at_most }
     }
 
     /// When request `sent` is due; `None` when there is no such request.
@@ -109,14 +112,10 @@ async fn drive(orders: Orders, tally: Rc<RefCell<Tally>>) {
     let mut connection = None;
     let mut sent = 0;
     while let Some(due) = orders.due(sent) {
-        // Whoever waits for his time is late by the timer's own coarseness, which is not the target's fault.
-        let mut base = due;
         if due > Instant::now() {
             tokio::time::sleep_until(due.into()).await;
-            base = Instant::now();
-        } else if orders.every.is_zero() {
-            base = Instant::now();
         }
+        let base = if orders.closed { Instant::now() } else { due };
         match once(&mut connection, &orders, base, &tally).await {
             Ok(()) => failed = 0,
             Err(error) => {

@@ -22,6 +22,8 @@ pub struct Cell {
     pub differing: u64,
     pub errors: u64,
     pub first_error: Option<String>,
+    /// Answers, warm-up included, whose exchanges Serin is to enter in its books; none of a target that keeps no books.
+    pub due: u64,
     pub books: Books,
 }
 
@@ -48,7 +50,8 @@ const PEER_ROUNDS: usize = 2;
 
 pub fn run(options: &Options, targets: &[Target], workloads: &[Workload]) -> Result<Vec<Cell>, Error> {
     let mut cells = Vec::new();
-    for (workload, kind) in workloads.iter().enumerate() {
+    let wanted = || workloads.iter().enumerate().filter(|(_, kind)| options.wants(kind.name));
+    for (workload, kind) in wanted() {
         cells.extend((0..targets.len()).filter(|at| takes_part(kind, &targets[*at])).map(|target| Cell {
             workload,
             target,
@@ -56,11 +59,12 @@ pub fn run(options: &Options, targets: &[Target], workloads: &[Workload]) -> Res
             differing: 0,
             errors: 0,
             first_error: None,
+            due: 0,
             books: Books::default(),
         }));
     }
     for round in 0..options.rounds {
-        for (workload, kind) in workloads.iter().enumerate().filter(|(_, kind)| options.wants(kind.name)) {
+        for (workload, kind) in wanted() {
             let mut turn: Vec<usize> = (0..targets.len())
                 .filter(|at| takes_part(kind, &targets[*at]))
                 .filter(|at| targets[*at].role != Role::Peer || round < PEER_ROUNDS)
@@ -75,7 +79,6 @@ pub fn run(options: &Options, targets: &[Target], workloads: &[Workload]) -> Res
             }
         }
     }
-    cells.retain(|cell| !cell.rounds.is_empty());
     Ok(cells)
 }
 
@@ -90,13 +93,13 @@ fn measure(
     target: &Target,
     cell: &mut Cell,
 ) -> Result<(), Error> {
+    let changed = WITNESS.changed();
     if !matches!(workload.demand, Demand::Once(_)) {
-        let warm_up = settle(target, || load::run(workload, target, Some(options.warm_up)))?.0;
-        cell.errors += warm_up.errors;
-        cell.first_error = cell.first_error.take().or(warm_up.first_error);
+        let (warm_up, books) = settle(target, || load::run(workload, target, Some(options.warm_up)))?;
+        cell.enter(&warm_up, books);
     }
     let cpu = |of: &Target| of.process.as_ref().map(|process| process.cpu()).transpose();
-    let (before, changed) = (cpu(target)?, WITNESS.changed());
+    let before = cpu(target)?;
     let mut path_after = None;
     let (tally, books) = settle(target, || {
         let tally = load::run(workload, target, None)?;
@@ -113,20 +116,24 @@ fn measure(
         }),
         _ => None,
     };
-    cell.books = cell.books.and(books);
     progress(number, workload, target, &tally, spent);
-    cell.add(number, tally, spent, WITNESS.changed() - changed);
+    cell.enter(&tally, books);
+    cell.differing += WITNESS.changed() - changed;
+    cell.add(number, tally, spent);
     WITNESS.clear();
     Ok(())
 }
 
 /// Runs, and waits until Serin's recorder has entered everything, so that one run's backlog is not the next one's cost.
-fn settle(target: &Target, run: impl FnOnce() -> Result<Tally, Error>) -> Result<(Tally, Books), Error> {
-    let Some(admin) = target.admin else { return Ok((run()?, Books::default())) };
+fn settle(
+    target: &Target,
+    run: impl FnOnce() -> Result<Tally, Error>,
+) -> Result<(Tally, Option<Books>), Error> {
+    let Some(admin) = target.admin else { return Ok((run()?, None)) };
     let before = Books::read(admin)?;
     let tally = run()?;
     let after = Books::settled(admin, before, tally.answers)?;
-    Ok((tally, after.since(before)))
+    Ok((tally, Some(after.since(before))))
 }
 
 fn progress(number: usize, workload: &Workload, target: &Target, tally: &Tally, spent: Option<Spent>) {
@@ -138,11 +145,30 @@ fn progress(number: usize, workload: &Workload, target: &Target, tally: &Tally, 
 }
 
 impl Cell {
-    fn add(&mut self, number: usize, tally: Tally, cpu: Option<Spent>, changed: u64) {
-        let lasted = tally.elapsed.max(Duration::from_millis(1)).as_secs_f64();
+    /// What went wrong, and what was recorded, in a warm-up as well as in a measurement.
+    fn enter(&mut self, tally: &Tally, books: Option<Books>) {
         self.errors += tally.errors;
-        self.differing += tally.differing + changed;
-        self.first_error = self.first_error.take().or(tally.first_error);
+        self.differing += tally.differing;
+        self.first_error = self.first_error.take().or_else(|| tally.first_error.clone());
+        if let Some(books) = books {
+            self.due += tally.answers;
+            self.books = self.books.and(books);
+        }
+    }
+
+    /// Whether each answer is in the books once; an exchange that failed may be there or not.
+    pub fn books_agree(&self) -> bool {
+        let (entered, due) = (self.books.sum(), self.due as f64);
+        entered >= due && entered <= due + self.errors as f64
+    }
+
+    /// Whether anything went wrong, or nothing was answered at all.
+    pub fn failed(&self) -> bool {
+        self.errors > 0 || self.differing > 0 || self.rounds.is_empty() || !self.books_agree()
+    }
+
+    fn add(&mut self, number: usize, tally: Tally, cpu: Option<Spent>) {
+        let lasted = tally.elapsed.max(Duration::from_millis(1)).as_secs_f64();
         if tally.answers == 0 {
             return;
         }

@@ -7,7 +7,7 @@ pub mod peers;
 #[path = "target/serin.rs"]
 pub mod serin;
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::Error;
@@ -40,6 +40,13 @@ pub enum Role {
     Peer,
     /// Another build of Serin, recording.
     Beside,
+}
+
+impl Role {
+    /// The build that is judged by the goals.
+    pub fn is_serin(self) -> bool {
+        matches!(self, Role::Recording | Role::NotRecording)
+    }
 }
 
 /// A target that could not be measured.
@@ -86,11 +93,6 @@ impl Target {
         let (name, headers) = (name.to_owned(), String::new());
         Target { name, role, address, admin: None, process: None, cap: usize::MAX, headers }
     }
-}
-
-/// An address nobody listens on, for programs that cannot be asked for any free port.
-fn free_address() -> Result<SocketAddr, Error> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 /// Waits until somebody accepts connections on `address`.

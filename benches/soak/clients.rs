@@ -14,10 +14,10 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
-use crate::plan::{Ending, HEADER, Plan, RECEIVED};
+use crate::plan::{Ending, HEADER, Pieces, Plan, RECEIVED};
 use crate::tally::Tally;
 use crate::weather::Sky;
 use crate::{h2, raw};
@@ -45,13 +45,11 @@ pub enum Manners {
     LeavesSending,
 }
 
-/// A request's body: made piece by piece, so that a large one needs no memory.
+/// A request's body.
 pub struct Upload {
-    plan: Plan,
-    next: u32,
+    pieces: Pieces,
     /// After this many pieces nothing more comes.
     stalls_at: Option<u32>,
-    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Upload {
@@ -62,11 +60,11 @@ impl Upload {
         let pace = if dice.one_in(10) { dice.millis(1, 8) } else { Duration::ZERO };
         let sized = dice.one_in(2);
         let plan = Plan { seed: !plan.seed, pieces, piece, pace, ending: Ending::Whole, sized };
-        Upload { plan, next: 0, stalls_at: stalls.then_some(pieces / 2), timer: None }
+        Upload { pieces: Pieces::of(plan), stalls_at: stalls.then_some(pieces / 2) }
     }
 
     pub fn digest(&self) -> String {
-        self.plan.digest().to_hex().to_string()
+        self.pieces.plan().digest().to_hex().to_string()
     }
 }
 
@@ -78,28 +76,19 @@ impl Body for Upload {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        if self.stalls_at == Some(self.next) {
+        if self.stalls_at == Some(self.pieces.taken()) {
             return Poll::Pending;
         }
-        if let Some(timer) = &mut self.timer {
-            ready!(timer.as_mut().poll(cx));
-        }
-        if self.next == self.plan.pieces {
-            return Poll::Ready(None);
-        }
-        let piece = self.plan.bytes(self.next);
-        self.next += 1;
-        self.timer = (!self.plan.pace.is_zero())
-            .then(|| Box::pin(tokio::time::sleep_until(Instant::now() + self.plan.pace)));
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        ready!(self.pieces.poll_due(cx));
+        Poll::Ready(self.pieces.take().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.next == self.plan.pieces && self.stalls_at.is_none()
+        self.pieces.all_taken() && self.stalls_at.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        if self.plan.sized { SizeHint::with_exact(self.plan.length()) } else { SizeHint::default() }
+        self.pieces.size_hint()
     }
 }
 

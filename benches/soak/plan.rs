@@ -1,8 +1,12 @@
 //! How one exchange is to go, agreed between client and upstream in a header, so that both can tell right from wrong.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::body::SizeHint;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::dice::Dice;
 
@@ -37,6 +41,55 @@ pub struct Plan {
     pub ending: Ending,
     /// With a length, or in chunks.
     pub sized: bool,
+}
+
+/// A body on its way: the pieces of a plan, made one by one at its pace, so that a large one needs no memory.
+pub struct Pieces {
+    plan: Plan,
+    taken: u32,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pieces {
+    pub fn of(plan: Plan) -> Pieces {
+        Pieces { plan, taken: 0, timer: None }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    pub fn all_taken(&self) -> bool {
+        self.taken == self.plan.pieces
+    }
+
+    /// Ready when the next piece is due, or the end.
+    pub fn poll_due(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(timer) = &mut self.timer {
+            ready!(timer.as_mut().poll(cx));
+        }
+        Poll::Ready(())
+    }
+
+    /// The next piece; `None` after the last.
+    pub fn take(&mut self) -> Option<Bytes> {
+        if self.all_taken() {
+            return None;
+        }
+        let piece = self.plan.bytes(self.taken);
+        self.taken += 1;
+        let pace = self.plan.pace;
+        self.timer = (!pace.is_zero()).then(|| Box::pin(sleep_until(Instant::now() + pace)));
+        Some(piece)
+    }
+
+    pub fn size_hint(&self) -> SizeHint {
+        if self.plan.sized { SizeHint::with_exact(self.plan.length()) } else { SizeHint::default() }
+    }
 }
 
 impl Plan {

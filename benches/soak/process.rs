@@ -51,8 +51,13 @@ impl Metrics {
 
     /// The sum over all series of a family.
     pub fn sum(&self, family: &str) -> f64 {
-        let of_family = |name: &str| name.split('{').next() == Some(family);
-        self.0.iter().filter(|(name, _)| of_family(name)).map(|(_, value)| value).sum()
+        self.sum_where(family, "")
+    }
+
+    /// The sum over those series of a family that carry the label, written as in the exposition.
+    pub fn sum_where(&self, family: &str, label: &str) -> f64 {
+        let wanted = |name: &str| name.split('{').next() == Some(family) && name.contains(label);
+        self.0.iter().filter(|(name, _)| wanted(name)).map(|(_, value)| value).sum()
     }
 }
 

@@ -10,6 +10,10 @@ const FILES_SLACK: usize = 16;
 const RSS_SLACK_KIB: u64 = 16 * 1024;
 /// What the recorder remembers to link later turns to: so many of them, about a kibibyte each.
 const REMEMBERED_TURNS: f64 = 50_000.0;
+/// The recorder must notice at least this share of the disk's faults: one may pass between two writes.
+const NOTICED: f64 = 0.5;
+/// At most this share of the exchanges may leave no record: what comes in a fault waits in memory, and no fault is long.
+const DROPPED: f64 = 0.05;
 
 pub fn table(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -27,15 +31,15 @@ pub fn table(outcome: &Outcome) -> String {
     );
     let _ = writeln!(
         text,
-        "\n| at rest after round | clients' exchanges | proxied | ledger | in flight | files (peak) | RSS, MiB |"
+        "\n| at rest after round | clients' exchanges | proxied | ledger | in flight | dropped | files (peak) | RSS, MiB |"
     );
-    let _ = writeln!(text, "|---|---|---|---|---|---|---|");
+    let _ = writeln!(text, "|---|---|---|---|---|---|---|---|");
     for (number, rest) in outcome.rests.iter().enumerate() {
-        let Rest { exchanges, proxied, ledger, in_flight, size, peak_files, .. } = rest;
+        let Rest { exchanges, proxied, ledger, in_flight, dropped, size, peak_files, .. } = rest;
         let rss = size.rss_kib as f64 / 1024.0;
         let _ = writeln!(
             text,
-            "| {} | {exchanges} | {proxied} | {ledger} | {in_flight} | {} ({peak_files}) | {rss:.1} |",
+            "| {} | {exchanges} | {proxied} | {ledger} | {in_flight} | {dropped} | {} ({peak_files}) | {rss:.1} |",
             number + 1,
             size.files
         );
@@ -70,11 +74,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
     if outcome.malformed_passed > 0 {
         found.push(format!("{} malformed requests reached the upstream", outcome.malformed_passed));
     }
-    let (done, refused) = outcome.reloads;
-    if refused > 0.0 || (done == 0.0) != (outcome.past.reloads == 0) {
-        found
-            .push(format!("{done} of {} reloads were put in force, {refused} refused", outcome.past.reloads));
-    }
+    found.extend(weather(outcome));
     if outcome.exit != Some(0) {
         found.push(format!("serin ended with {:?} after SIGTERM", outcome.exit));
     }
@@ -85,6 +85,29 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
         found.push("nothing was recorded or nothing verified: this soak proves nothing".to_owned());
     }
     found
+}
+
+/// What did not blow, or blew and was not felt: without it the soak proves less than it says.
+fn weather(outcome: &Outcome) -> impl Iterator<Item = String> {
+    let Outcome { past, log, options, .. } = outcome;
+    let ((done, refused), rest) = (outcome.reloads, outcome.rests.last().copied().unwrap_or_default());
+    let noticed = log.disk_errors as f64 >= past.disk_faults as f64 * NOTICED;
+    let checks = [
+        (past.failed > 0, format!("trouble could not be made or ended {} times, see above", past.failed)),
+        (past.restarts == 0, "the upstream never was restarted".to_owned()),
+        (past.disk_faults == 0, "the disk never failed".to_owned()),
+        (options.reloads && past.reloads == 0, "nothing was reloaded".to_owned()),
+        (!noticed, format!("{} of {} faults of the disk were noticed", log.disk_errors, past.disk_faults)),
+        (
+            refused > 0.0 || done != past.reloads as f64,
+            format!("{done} of {} reloads were put in force, {refused} refused", past.reloads),
+        ),
+        (
+            rest.dropped > rest.ledger * DROPPED,
+            format!("{} of {} exchanges left no record", rest.dropped, rest.ledger),
+        ),
+    ];
+    checks.into_iter().filter(|(wrong, _)| *wrong).map(|(_, what)| what)
 }
 
 fn left_over(rest: &Rest) -> impl Iterator<Item = String> {

@@ -8,7 +8,6 @@ use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep};
 
-use crate::Error;
 use crate::clients::{self, Crew};
 use crate::dice::Dice;
 use crate::options::{Options, ROUNDS};
@@ -16,9 +15,12 @@ use crate::process::{Log, Metrics, Serin, Size};
 use crate::tally::{Counts, Tally};
 use crate::upstream::{self, Books};
 use crate::weather::{self, Past, Reload, Sky};
+use crate::{Error, address};
 
 /// How long after the last client everything may take to be given back and written.
 const SETTLING: Duration = Duration::from_secs(20);
+/// The recorder's ledger.
+const LEDGER: &str = "serin_recorder_turns_total";
 
 /// What is left at a rest.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,6 +32,8 @@ pub struct Rest {
     /// Exchanges the proxy has settled, and those in the recorder's ledger.
     pub proxied: f64,
     pub ledger: f64,
+    /// Of those in the ledger, how many left no record.
+    pub dropped: f64,
     pub upstream_live: i64,
     pub queue_bytes: f64,
     pub exchanges: u64,
@@ -71,7 +75,7 @@ pub fn run(options: &Options) -> Result<Outcome, Error> {
 }
 
 async fn soak(options: &Options, dir: &std::path::Path) -> Result<Outcome, Error> {
-    let address = upstream::free_port()?;
+    let address = address::free()?;
     let (up, is_up) = watch::channel(true);
     let books = Arc::new(Books::default());
     let mut serving = JoinSet::new();
@@ -148,13 +152,13 @@ async fn load(
                 if Instant::now() > until {
                     // What is still under way goes on in good weather.
                     blowing.abort_all();
-                    weather::clear(up, serin.pid);
+                    weather::clear(&crew.sky, up, serin.pid);
                 }
             }
         }
     }
     blowing.shutdown().await;
-    weather::clear(up, serin.pid);
+    weather::clear(&crew.sky, up, serin.pid);
     Ok(peak)
 }
 
@@ -168,7 +172,8 @@ async fn rest(serin: &Serin, books: &Books, exchanges: u64) -> Result<Rest, Erro
             size: serin.size()?,
             in_flight: metrics.sum("serin_proxy_in_flight") + metrics.sum("serin_upstream_in_flight"),
             proxied: metrics.sum("serin_proxy_requests_total"),
-            ledger: metrics.sum("serin_recorder_turns_total"),
+            ledger: metrics.sum(LEDGER),
+            dropped: metrics.sum_where(LEDGER, "outcome=\"dropped\""),
             upstream_live: books.live.load(Relaxed),
             queue_bytes: metrics.sum("serin_recorder_queue_bytes"),
             exchanges,

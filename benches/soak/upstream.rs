@@ -16,10 +16,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::Error;
-use crate::plan::{Ending, HEADER, MALFORMED, Plan, RECEIVED};
+use crate::plan::{Ending, HEADER, MALFORMED, Pieces, Plan, RECEIVED};
 
 /// What the upstream has to tell.
 #[derive(Default)]
@@ -36,9 +35,7 @@ struct Live(Arc<Books>);
 
 /// An answer by plan.
 struct Answer {
-    plan: Plan,
-    next: u32,
-    timer: Option<Pin<Box<Sleep>>>,
+    pieces: Pieces,
     _live: Live,
 }
 
@@ -116,7 +113,7 @@ async fn answer(request: Request<Incoming>, books: Arc<Books>) -> Result<Answere
         Ending::Whole | Ending::CutAfter(_) => {}
     }
     let media = if plan.sized { "application/json" } else { "text/event-stream" };
-    let body = Answer { plan, next: 0, timer: None, _live: live };
+    let body = Answer { pieces: Pieces::of(plan), _live: live };
     let response = Response::builder().header("content-type", media).header(RECEIVED, digest);
     response.body(Either::Right(body)).map_err(|_| Cut)
 }
@@ -137,25 +134,15 @@ impl Body for Answer {
     type Error = Cut;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        if let Some(timer) = &mut self.timer {
-            ready!(timer.as_mut().poll(cx));
-        }
-        if self.plan.ending == Ending::CutAfter(self.next) {
+        ready!(self.pieces.poll_due(cx));
+        if self.pieces.plan().ending == Ending::CutAfter(self.pieces.taken()) {
             return Poll::Ready(Some(Err(Cut)));
         }
-        if self.next == self.plan.pieces {
-            return Poll::Ready(None);
-        }
-        let piece = self.plan.bytes(self.next);
-        self.next += 1;
-        self.timer =
-            (!self.plan.pace.is_zero()).then(|| Box::pin(sleep_until(Instant::now() + self.plan.pace)));
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        Poll::Ready(self.pieces.take().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn size_hint(&self) -> SizeHint {
-        let whole = self.plan.length();
-        if self.plan.sized { SizeHint::with_exact(whole) } else { SizeHint::default() }
+        self.pieces.size_hint()
     }
 }
 
@@ -163,9 +150,4 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.0.live.fetch_sub(1, Relaxed);
     }
-}
-
-/// A port that nobody uses, for a listener that comes and goes.
-pub fn free_port() -> Result<SocketAddr, Error> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -27,6 +27,8 @@ pub struct Past {
     pub restarts: u64,
     pub disk_faults: u64,
     pub reloads: u64,
+    /// Trouble that could not be made, or not be ended.
+    pub failed: u64,
 }
 
 /// What is written anew before each reload.
@@ -51,6 +53,14 @@ impl Sky {
         self.with(|past| past.away_until.is_some_and(|until| until + DOUBT > since))
     }
 
+    /// A soak whose weather fails proves less than it says.
+    fn note(&self, what: &str, made: std::io::Result<()>) {
+        if let Err(error) = made {
+            eprintln!("soak: {what}: {error}");
+            self.with(|past| past.failed += 1);
+        }
+    }
+
     pub fn past(&self) -> Past {
         self.with(|past| *past)
     }
@@ -73,35 +83,32 @@ pub async fn blow(sky: Sky, mut dice: Dice, up: watch::Sender<bool>, pid: Pid, r
             }
             1 => {
                 sky.with(|past| past.disk_faults += 1);
-                disk(pid, Some(1));
+                disk(&sky, pid, Some(1));
                 sleep(dice.millis(100, 900)).await;
-                disk(pid, None);
+                disk(&sky, pid, None);
             }
             _ => {
                 let turn = sky.with(|past| {
                     past.reloads += 1;
                     past.reloads
                 });
-                let written = reload
-                    .as_ref()
-                    .map(|Reload { file, upstream }| std::fs::write(file, config(*upstream, turn)));
-                if matches!(written, Some(Ok(()))) {
-                    let _ = kill_process(pid, Signal::HUP);
-                }
+                let Some(Reload { file, upstream }) = &reload else { continue };
+                let asked = std::fs::write(file, config(*upstream, turn))
+                    .and_then(|()| Ok(kill_process(pid, Signal::HUP)?));
+                sky.note("a reload cannot be asked for", asked);
             }
         }
     }
 }
 
 /// Ends all trouble.
-pub fn clear(up: &watch::Sender<bool>, pid: Pid) {
+pub fn clear(sky: &Sky, up: &watch::Sender<bool>, pid: Pid) {
     up.send_replace(true);
-    disk(pid, None);
+    disk(sky, pid, None);
 }
 
 /// The largest size of a file the process may write; this stands for a disk that is full.
-fn disk(pid: Pid, most: Option<u64>) {
-    if let Err(error) = prlimit(Some(pid), Resource::Fsize, Rlimit { current: most, maximum: None }) {
-        eprintln!("soak: the disk cannot be made to fail: {error}");
-    }
+fn disk(sky: &Sky, pid: Pid, most: Option<u64>) {
+    let set = prlimit(Some(pid), Resource::Fsize, Rlimit { current: most, maximum: None });
+    sky.note("the disk cannot be made to fail, or to work again", set.map(drop).map_err(Into::into));
 }

@@ -197,7 +197,8 @@ pub fn cancels(targets: &[Target], cancels: &[Left]) -> String {
 }
 
 fn name(found: &Found<'_>, cell: &Cell) -> String {
-    found.targets[cell.target].name.clone()
+    let silent = if cell.rounds.is_empty() { " (no answers)" } else { "" };
+    format!("{}{silent}", found.targets[cell.target].name)
 }
 
 fn summary(cell: &Cell, of: fn(&Round) -> Summary) -> Summary {

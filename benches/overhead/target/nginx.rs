@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::{Role, Target, free_address, wait_for};
-use crate::Error;
+use super::{Role, Target, wait_for};
 use crate::process::Process;
+use crate::{Error, address};
 
 pub fn start(upstream: SocketAddr) -> Result<Target, Error> {
     let nginx = find().ok_or("not installed")?;
     let files = tempfile::tempdir()?;
-    let address = free_address()?;
+    let address = address::free()?;
     let folder = files.path().display();
     let config = files.path().join("nginx.conf");
     fs::write(

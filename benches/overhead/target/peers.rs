@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Absent, Role, Target, free_address, wait_for};
-use crate::Error;
+use super::{Absent, Role, Target, wait_for};
 use crate::client::Connection;
 use crate::process::Process;
 use crate::traffic::{ANSWERS, Ask, Kind};
 use crate::workload::SMALL_BODY;
+use crate::{Error, address};
 
 pub struct Peer {
     pub name: &'static str,
@@ -20,8 +20,10 @@ pub struct Peer {
     registry: &'static str,
     /// What is installed, with its version.
     requirement: &'static str,
-    /// Command line below the installation's folder. `{up}`, `{port}`, `{spare}` and `{files}` are filled in.
+    /// The program below the installation's folder, with what comes before its options.
     command: &'static str,
+    /// The rest of its command line. `{up}`, `{port}`, `{spare}` and `{files}` are filled in.
+    options: &'static str,
     environment: &'static [(&'static str, &'static str)],
     /// Name and text of a file in `{files}`.
     file: Option<(&'static str, &'static str)>,
@@ -37,47 +39,15 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const ONE_THREAD: (&str, &str) = ("TOKIO_WORKER_THREADS", "1");
 
 pub const ALL: &[Peer] = &[
-    Peer {
-        name: "sglang-router",
-        registry: "pip",
-        requirement: "sglang-router==0.3.2",
-        command: "bin/sglang-router launch --worker-urls http://{up} --host 127.0.0.1 --port {port} \
-                  --prometheus-port {spare} --policy round_robin --log-level error --disable-retries \
-                  --disable-circuit-breaker",
-        environment: &[ONE_THREAD],
-        file: None,
-        headers: "",
-        cap: usize::MAX,
-    },
-    Peer {
-        name: "vllm-router",
-        registry: "pip",
-        requirement: "vllm-router==0.1.17",
-        command: "bin/vllm-router --worker-urls http://{up} --host 127.0.0.1 --port {port} \
-                  --prometheus-port {spare} --policy round_robin --log-level error --disable-retries \
-                  --disable-circuit-breaker",
-        environment: &[ONE_THREAD],
-        file: None,
-        headers: "",
-        cap: usize::MAX,
-    },
-    Peer {
-        name: "smg",
-        registry: "pip",
-        requirement: "smg==1.13.0",
-        command: "bin/smg launch --worker-urls http://{up} --host 127.0.0.1 --port {port} \
-                  --prometheus-port {spare} --policy round_robin --log-level error --disable-retries \
-                  --disable-circuit-breaker",
-        environment: &[ONE_THREAD],
-        file: None,
-        headers: "",
-        cap: usize::MAX,
-    },
+    router("sglang-router", "sglang-router==0.3.2", "bin/sglang-router launch"),
+    router("vllm-router", "vllm-router==0.1.17", "bin/vllm-router"),
+    router("smg", "smg==1.13.0", "bin/smg launch"),
     Peer {
         name: "litellm",
         registry: "pip",
         requirement: "litellm[proxy]==1.108.7",
-        command: "bin/litellm --config {files}/litellm.yaml --host 127.0.0.1 --port {port} --num_workers 1",
+        command: "bin/litellm",
+        options: "--config {files}/litellm.yaml --host 127.0.0.1 --port {port} --num_workers 1",
         environment: &[
             ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
             ("LITELLM_MODE", "PRODUCTION"),
@@ -97,7 +67,8 @@ pub const ALL: &[Peer] = &[
         name: "portkey",
         registry: "npm",
         requirement: "@portkey-ai/gateway@1.15.2",
-        command: "node node_modules/@portkey-ai/gateway/build/start-server.js --port={port} --headless",
+        command: "node node_modules/@portkey-ai/gateway/build/start-server.js",
+        options: "--port={port} --headless",
         environment: &[],
         file: None,
         headers: "x-portkey-provider: openai\r\nx-portkey-custom-host: http://{up}/v1\r\n",
@@ -107,7 +78,8 @@ pub const ALL: &[Peer] = &[
         name: "mitmproxy",
         registry: "pip",
         requirement: "mitmproxy==11.0.2",
-        command: "bin/mitmdump --quiet --mode reverse:http://{up} --listen-host 127.0.0.1 --listen-port {port} \
+        command: "bin/mitmdump",
+        options: "--quiet --mode reverse:http://{up} --listen-host 127.0.0.1 --listen-port {port} \
                   --set confdir={files} --set stream_large_bodies=1",
         environment: &[],
         file: None,
@@ -115,6 +87,22 @@ pub const ALL: &[Peer] = &[
         cap: FEW,
     },
 ];
+
+/// The routers that come from one source and take the same options.
+const fn router(name: &'static str, requirement: &'static str, command: &'static str) -> Peer {
+    Peer {
+        name,
+        registry: "pip",
+        requirement,
+        command,
+        options: "--worker-urls http://{up} --host 127.0.0.1 --port {port} --prometheus-port {spare} \
+                  --policy round_robin --log-level error --disable-retries --disable-circuit-breaker",
+        environment: &[ONE_THREAD],
+        file: None,
+        headers: "",
+        cap: usize::MAX,
+    }
+}
 
 /// Gateways of the same kind that no package registry has as a program.
 pub fn not_packaged() -> Vec<Absent> {
@@ -130,7 +118,7 @@ pub fn not_packaged() -> Vec<Absent> {
 pub fn start(peer: &Peer, upstream: SocketAddr) -> Result<Target, Error> {
     let folder = install(peer)?;
     let files = tempfile::tempdir()?;
-    let (address, spare) = (free_address()?, free_address()?);
+    let (address, spare) = (address::free()?, address::free()?);
     let here = files.path().display().to_string();
     let fill = |text: &str| {
         text.replace("{up}", &upstream.to_string())
@@ -141,7 +129,7 @@ pub fn start(peer: &Peer, upstream: SocketAddr) -> Result<Target, Error> {
     if let Some((name, text)) = peer.file {
         fs::write(files.path().join(name), fill(text))?;
     }
-    let command = fill(peer.command);
+    let command = format!("{} {}", peer.command, fill(peer.options));
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("no program")?;
     let program = if program.contains('/') { folder.join(program) } else { program.into() };
