@@ -145,9 +145,8 @@ impl App {
         let side =
             std::thread::Builder::new().name("serin-side".into()).spawn(|| side.run()).map_err(internal)?;
         tracing::info!(%traffic, %admin, "listening");
-        let fetching = embedded.zip(built.wanted);
-        let fetching =
-            fetching.map(|(embedded, source)| Fetching::start(embedded, &fallback, source)).transpose()?;
+        let start = |(embedded, source)| Fetching::start(embedded, &fallback, source);
+        let fetching = embedded.zip(built.wanted).map(start).transpose()?;
         let (metrics, writer, exporter) = (built.metrics, built.writer, built.exporter);
         Ok(Self {
             traffic,

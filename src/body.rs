@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod kept;
 pub mod replay;
+pub mod unread;
 
 /// Any error, boxed as it travels between layers.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -134,8 +134,14 @@ impl Limits {
     }
 
     fn check_clients(&self) -> Result<(), String> {
-        if !(0.0..=1e6).contains(&self.per_client_rate) {
+        // Less than one request in four months is a mistake.
+        if self.per_client_rate != 0.0 && !(1e-7..=1e6).contains(&self.per_client_rate) {
             return Err(format!("[limits] per_client_rate = {} is no rate; 0 is none", self.per_client_rate));
+        }
+        if self.body.0 == 0 {
+            return Err(
+                "[limits] body = \"0B\" would refuse every request with a body; give it a size".into()
+            );
         }
         if self.per_client_burst == 0 {
             return Err(
@@ -355,6 +361,17 @@ mod tests {
             ("[limits]\nhead = 5s", "write it in quotes with its unit"),
             ("[[upstream]]\nurl = \"http://h\"", "each [[upstream]] needs a name of your choice"),
             ("[limits]\nper_client_rate = -1", "is no rate"),
+            ("[limits]\nper_client_rate = 1e-12", "is no rate"),
+            ("[limits]\nbody = \"0B\"", "would refuse every request"),
+            ("[balance]\naffinity_prefix = \"99999GiB\"", "beyond any use"),
+            ("[listen]\nupgrades = [\"a b\"]", "is no name of a protocol"),
+            ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nhealth = \"/a b\"", "health is"),
+            ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nabort = \"/\\r\\n\"", "abort is a path"),
+            ("[[route]]\npath_prefix = \"/x?y\"\nupstreams = []", "a path as requests carry it"),
+            (
+                "[[route]]\npath_prefix = \"/\"\nupstreams = []\n[[route]]\npath_prefix = \"/\"\nupstreams = []",
+                "two [[route]]",
+            ),
             ("[limits]\nper_client = 1\nper_client_table = 5", "at least as large"),
             ("[trace]\nendpoint = \"collector\"", "[trace] endpoint"),
             ("[trace]\nratio = 2", "goes from 0 to 1"),

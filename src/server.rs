@@ -14,8 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body::Body as _;
+use hyper::Version;
 use hyper::body::Incoming;
-use hyper::header::UPGRADE;
+use hyper::header::{EXPECT, UPGRADE};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -25,6 +27,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::body::BoxError;
+use crate::body::unread::{Unread, unread};
 use crate::units::Span;
 use heads::{Ambiguous, Doubt, Watched};
 use patient::Patient;
@@ -193,11 +196,13 @@ async fn serve<I, S, B>(
     let brought = Arc::new(AtomicU64::new(0));
     let stream = Watched::new(stream);
     let place = Place::default();
+    let (unread, leavings) = unread();
     let service = Numbered {
         inner: service,
         brought: brought.clone(),
         doubt: stream.doubt(),
         place: place.clone(),
+        unread,
         source,
     };
     let service = TowerToHyperService::new(service);
@@ -217,6 +222,7 @@ async fn serve<I, S, B>(
             }
         }
         () = silence => tracing::debug!("a connection brought no request and was closed"),
+        () = leavings.read(limits.header_read.0) => {}
     }
     // What no longer speaks HTTP goes on here, under this connection's permit, and is waited for at a stop.
     if let Some(switched) = place.take() {
@@ -233,6 +239,7 @@ struct Numbered<S> {
     brought: Arc<AtomicU64>,
     doubt: Doubt,
     place: Place,
+    unread: Unread,
     source: Source,
 }
 
@@ -256,10 +263,20 @@ where
         }
         if self.doubt.concerns(number, request.headers()) {
             request.extensions_mut().insert(Ambiguous);
+        } else if may_be_left(&request) {
+            request.extensions_mut().insert(self.unread.clone());
         }
         if request.headers().contains_key(UPGRADE) {
             request.extensions_mut().insert(self.place.clone());
         }
         self.inner.call(request)
     }
+}
+
+/// Whether a body can follow that the connection must get past. One that waits to be asked for may never come (RFC 9110,
+/// section 10.1.1), and a stream of HTTP/2 is simply reset.
+fn may_be_left(request: &hyper::Request<Incoming>) -> bool {
+    request.version() <= Version::HTTP_11
+        && !request.body().is_end_stream()
+        && !request.headers().contains_key(EXPECT)
 }

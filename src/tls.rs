@@ -63,9 +63,17 @@ impl Reader {
     }
 
     fn bytes(&mut self, key: &str, path: &Path) -> Result<Vec<u8>, String> {
-        let read = std::fs::read(path);
+        let read = regular(path).and_then(std::fs::read);
         self.read.push((path.to_owned(), fingerprint(&read)));
         read.map_err(|error| at(key, path, &error))
+    }
+}
+
+/// A pipe or a device may never end, and nothing else could be looked at meanwhile.
+fn regular(path: &Path) -> std::io::Result<&Path> {
+    match std::fs::metadata(path)?.is_file() {
+        true => Ok(path),
+        false => Err(std::io::Error::other("is no regular file")),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod abort;
 pub mod affinity;
+mod aside;
 pub mod balance;
 pub mod breaker;
 pub mod checkup;

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use super::BoxError;
 use super::budget::Lease;
 use super::kept::Kept;
+use super::unread::Unread;
 
 /// How much of a body the copy holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,7 @@ pub struct Replay {
     /// What somebody has looked at before it goes on its way, as it was received.
     ahead: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
     copy: Copied,
+    unread: Option<Unread>,
 }
 
 #[derive(Debug)]
@@ -137,7 +139,7 @@ impl Replay {
         if announced > most {
             copy.lock().fate = Fate::TooLong { most, seen: announced };
         }
-        Self { source: Source::Live(body), most, ahead: VecDeque::new(), copy }
+        Self { source: Source::Live(body), most, ahead: VecDeque::new(), copy, unread: None }
     }
 
     /// A body that is already all here; nobody needs a copy.
@@ -147,7 +149,14 @@ impl Replay {
 
     /// A body that is sent a second time, with the copy that was taken the first time.
     pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
-        Self { source: Source::Held(Some(bytes)), most: u64::MAX, ahead: VecDeque::new(), copy }
+        let source = Source::Held(Some(bytes));
+        Self { source, most: u64::MAX, ahead: VecDeque::new(), copy, unread: None }
+    }
+
+    /// The same; what is left of it at its end goes there.
+    pub fn leaving(mut self, unread: Option<Unread>) -> Self {
+        self.unread = unread;
+        self
     }
 
     /// The first bytes of the body, once `most` of them are here or it has ended; they go on their way later. Whoever stops
@@ -169,7 +178,7 @@ impl Replay {
         let mut parts = self.ahead.iter().filter_map(|polled| polled.as_ref()?.as_ref().ok()?.data_ref());
         let first = parts.next().cloned().unwrap_or_default();
         let Some(second) = parts.next().filter(|_| first.len() < most) else { return first };
-        let mut joined = Vec::with_capacity(most);
+        let mut joined = Vec::with_capacity(self.ahead_len() as usize);
         [&first, second].into_iter().chain(parts).for_each(|part| joined.extend_from_slice(part));
         joined.into()
     }
@@ -241,6 +250,17 @@ impl Source {
         match self {
             Self::Live(body) => body.is_end_stream(),
             Self::Held(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+        }
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let source = std::mem::replace(&mut self.source, Source::Held(None));
+        if let (Source::Live(body), Some(unread)) = (source, self.unread.take())
+            && !body.is_end_stream()
+        {
+            unread.leave(body);
         }
     }
 }

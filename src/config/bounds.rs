@@ -1,22 +1,26 @@
 //! What values may be: neither so small that nothing works nor so large that nothing is bounded.
 
 use super::Config;
+use crate::units::Size;
 
 /// More of anything than one process can hold.
 const MILLION: usize = 1_000_000;
 
 impl Config {
     pub(super) fn check_upgrades(&self) -> Result<(), String> {
+        let header = |name: &&String| hyper::header::HeaderName::try_from(name.as_str()).is_err();
+        if let Some(name) = self.listen.upgrades.iter().find(header) {
+            return Err(format!("[listen] upgrades: {name:?} is no name of a protocol"));
+        }
         let http = |name: &&String| {
             let name = name.to_ascii_lowercase();
-            name.is_empty() || name.starts_with("h2c") || name.starts_with("http") || name.starts_with("tls")
+            name.starts_with("h2c") || name.starts_with("http") || name.starts_with("tls")
         };
         if let Some(name) = self.listen.upgrades.iter().find(http) {
             return Err(format!(
                 "[listen] upgrades: {name:?} would carry requests past the proxy; name protocols such as \"websocket\""
             ));
         }
-        let header = |name: &&String| hyper::header::HeaderName::try_from(name.as_str()).is_err();
         match self.balance.worker_headers.iter().find(header) {
             Some(name) => Err(format!("[balance] worker_headers: {name:?} is no name of a header")),
             None => Ok(()),
@@ -47,6 +51,14 @@ impl Config {
             if count > most {
                 return Err(format!("{key} = {count} is beyond any use; {most} is the most"));
             }
+        }
+        // Requests wait for so much of their body before they go on.
+        if self.balance.affinity_prefix > Size(1 << 20) {
+            let most = Size(1 << 20);
+            return Err(format!(
+                "[balance] affinity_prefix = \"{}\" is beyond any use; {most} is the most",
+                self.balance.affinity_prefix
+            ));
         }
         match self.limits.pool_size > MILLION {
             true => Err(format!("[limits] pool_size = {} is beyond any use", self.limits.pool_size)),
@@ -84,24 +96,7 @@ impl Config {
                 return Err(format!("two [[upstream]] are named {name:?}; names must differ"));
             }
         }
-        if let Some(upstream) = self.upstream.iter().find(|upstream| {
-            !matches!(upstream.health.as_str(), "" | "tcp") && !upstream.health.starts_with('/')
-        }) {
-            return Err(format!(
-                "[[upstream]] name = {:?}: health is \"tcp\" or a path that begins with /",
-                upstream.name
-            ));
-        }
-        if let Some(upstream) = self
-            .upstream
-            .iter()
-            .find(|upstream| !upstream.abort.is_empty() && !upstream.abort.starts_with('/'))
-        {
-            return Err(format!(
-                "[[upstream]] name = {:?}: abort is a path and begins with /",
-                upstream.name
-            ));
-        }
+        self.check_paths()?;
         if let Some(upstream) = self.upstream.iter().find(|upstream| !(1..=1_000).contains(&upstream.weight))
         {
             return Err(format!("[[upstream]] name = {:?}: weight goes from 1 to 1000", upstream.name));
@@ -115,10 +110,35 @@ impl Config {
                     .into(),
             );
         }
-        match self.route.iter().find(|route| !route.path_prefix.starts_with('/')) {
-            Some(route) => Err(format!("[[route]] path_prefix = {:?} must begin with /", route.path_prefix)),
-            None => Ok(()),
+        Ok(())
+    }
+
+    fn check_paths(&self) -> Result<(), String> {
+        for upstream in &self.upstream {
+            let (name, health, abort) = (&upstream.name, upstream.health.as_str(), upstream.abort.as_str());
+            if !matches!(health, "" | "tcp") && !is_target(health) {
+                return Err(format!(
+                    "[[upstream]] name = {name:?}: health is \"tcp\" or a path that begins with /"
+                ));
+            }
+            if !abort.is_empty() && !is_target(abort) {
+                return Err(format!("[[upstream]] name = {name:?}: abort is a path and begins with /"));
+            }
         }
+        for (at, route) in self.route.iter().enumerate() {
+            let prefix = &route.path_prefix;
+            if !is_target(prefix) || prefix.contains('?') {
+                return Err(format!(
+                    "[[route]] path_prefix = {prefix:?} must begin with / and be a path as requests carry it"
+                ));
+            }
+            if self.route[..at].iter().any(|earlier| earlier.path_prefix == *prefix) {
+                return Err(format!(
+                    "two [[route]] have path_prefix = {prefix:?}; name all its upstreams in one"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the embedded engine could ever answer: with upstreams and nothing it may stand in for, never.
@@ -130,4 +150,9 @@ impl Config {
     pub fn wants_abort(&self) -> bool {
         self.upstream.iter().any(|upstream| !upstream.abort.is_empty())
     }
+}
+
+/// Whether a request could name this path.
+fn is_target(path: &str) -> bool {
+    path.starts_with('/') && !path.contains('#') && path.parse::<hyper::http::uri::PathAndQuery>().is_ok()
 }

@@ -137,17 +137,24 @@ impl Books {
         let credential = || {
             let mut all = CREDENTIALS.iter().flat_map(|name| headers.get_all(name).iter());
             let one = all.next()?;
-            all.next().is_none().then_some(one)
+            all.next().is_none().then(|| secret(one.as_bytes()))
         };
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         match (by, (by == ClientBy::Key).then(credential).flatten()) {
-            (ClientBy::Key, Some(credential)) => hasher.update(b"key").update(credential.as_bytes()),
+            (ClientBy::Key, Some(credential)) => hasher.update(b"key").update(credential),
             _ => hasher.update(b"address").update(&network(peer)),
         };
         let mut first = [0; 16];
         hasher.finalize_xof().fill(&mut first);
         u128::from_le_bytes(first)
     }
+}
+
+/// The secret in a credential, whatever the scheme and the spaces before it: one key is one client however it is written.
+fn secret(credential: &[u8]) -> &[u8] {
+    let trimmed = credential.trim_ascii();
+    let space = trimmed.iter().position(|byte| byte.is_ascii_whitespace());
+    space.map_or(trimmed, |at| trimmed[at..].trim_ascii_start())
 }
 
 /// What of an address belongs to one client.
@@ -192,6 +199,14 @@ mod tests {
         assert_eq!(by(ClientBy::Key, &[], a), by(ClientBy::Address, &one, a), "no key: the address");
         assert_eq!(by(ClientBy::Address, &one, a), by(ClientBy::Address, &two, "192.0.2.1:2000"));
         assert_ne!(by(ClientBy::Address, &one, a), by(ClientBy::Address, &one, b));
+        let written = |name, value| by(ClientBy::Key, &[(name, value)], a);
+        for (name, value) in [("authorization", "bEARER  one"), ("x-api-key", "one"), ("api-key", " one ")] {
+            assert_eq!(
+                written("authorization", "Bearer one"),
+                written(name, value),
+                "one key, however it is written"
+            );
+        }
         // With two credentials one may be invented anew each time: the address is what is left.
         let two = |second| by(ClientBy::Key, &[("x-api-key", "good"), ("authorization", second)], a);
         assert_eq!(two("made up"), two("made up again"));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
 use hyper::http::request;
@@ -16,6 +17,7 @@ use super::upgrade::Wish;
 use super::witness::Witness;
 use super::{Parts, Response};
 use crate::body::replay::{Copied, Fate, Replay};
+use crate::body::unread::Unread;
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
 use crate::recorder::ledger::Off;
@@ -39,9 +41,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
     let peer = head.extensions.remove::<Peer>().map(|peer| peer.0);
+    let unread = head.extensions.remove::<Unread>();
     let witness = parts.observers.begin(&mut head, origin, peer);
     let made_id = headers::ensure_id(&mut head.headers, &record.id);
-    let wish = Wish::of(&mut head, &parts.settings.upgrades);
+    let wish = Wish::of(&mut head, &parts.settings.upgrades).filter(|_| body.is_end_stream());
     headers::end_hop(&mut head.headers);
     if let Some(wish) = &wish {
         wish.say(&mut head.headers);
@@ -63,10 +66,10 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     let recorder = parts.recorder.clone();
     let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.settings.body_copy, settle);
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.settings.body_copy));
-    let body = Replay::live(body, lease, parts.settings.body);
+    let body = Replay::live(body, lease, parts.settings.body).leaving(unread);
     let copy = body.copy();
     exchange.request_body(copy.clone());
-    let bodiless = head.method == Method::HEAD;
+    let to_head = head.method == Method::HEAD;
 
     let before = clock::now().duration_since(arrived);
     let (mut response, end) = match turned_away.or(malformed) {
@@ -90,7 +93,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     if let Some(end) = end {
         exchange.finish(end);
     }
-    let response = deliver(response, exchange, wish, parts.settings.idle, bodiless);
+    let response = deliver(response, exchange, wish, parts.settings.idle, to_head);
     parts.accounts.overhead(origin, before + clock::now().duration_since(answered));
     response
 }
@@ -134,9 +137,11 @@ fn deliver(
     mut exchange: Exchange,
     wish: Option<Wish>,
     idle: Span,
-    bodiless: bool,
+    to_head: bool,
 ) -> Response {
     let (mut head, body) = response.into_parts();
+    // Nobody asks for the body of these (RFC 9110, section 6.4.1), though over HTTP/2 its end may come later.
+    let bodiless = to_head || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     match (body, wish) {
         (Body::Switched(far), Some(wish)) => {
             wish.say(&mut head.headers);

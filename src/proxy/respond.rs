@@ -121,7 +121,9 @@ impl Refusal<'_> {
             }
             Self::Connect => "CONNECT is not supported: this is no forward proxy".to_owned(),
             // No upstream has anything to do with it.
-            Self::Upstream { cause: cause @ Failure::TooLarge(_), .. } => cause.to_string(),
+            Self::Upstream { cause: cause @ (Failure::TooLarge(_) | Failure::ClientBody(_)), .. } => {
+                cause.to_string()
+            }
             Self::Upstream { name, cause } => format!("upstream {name:?} {cause}"),
         }
     }

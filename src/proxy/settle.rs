@@ -174,6 +174,7 @@ impl Books {
     }
 
     fn register(metrics: &Metrics, in_flight: usize, most_workers: usize) -> Self {
+        let (cancel, cancelled_age) = cancels(metrics);
         Self {
             taken: AtomicUsize::new(0),
             most: AtomicUsize::new(in_flight),
@@ -210,18 +211,8 @@ impl Books {
                 "Time the proxy itself spends on a request before it is sent on and after its answer's head is here.",
                 OVERHEAD_BUCKETS,
             ),
-            cancel: metrics.histograms(
-                "serin_proxy_cancel_seconds",
-                "From noticing that a client has left to having closed the upstream's connection, or reset its stream.",
-                &["phase"],
-                CANCEL_BUCKETS,
-            ),
-            cancelled_age: metrics.histograms(
-                "serin_proxy_cancelled_age_seconds",
-                "Age of an exchange when its client left.",
-                &["phase"],
-                AGE_BUCKETS,
-            ),
+            cancel,
+            cancelled_age,
             in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
             shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
             too_large: metrics.counter(
@@ -275,6 +266,23 @@ impl Drop for Permit {
         self.books.taken.fetch_sub(1, Relaxed);
         self.books.in_flight.sub(self.client.into());
     }
+}
+
+/// How fast clients' cancels are passed on, and how old their exchanges were.
+fn cancels(metrics: &Metrics) -> (HistogramVec, HistogramVec) {
+    let cancel = metrics.histograms(
+        "serin_proxy_cancel_seconds",
+        "From noticing that a client has left to having closed the upstream's connection, or reset its stream.",
+        &["phase"],
+        CANCEL_BUCKETS,
+    );
+    let age = metrics.histograms(
+        "serin_proxy_cancelled_age_seconds",
+        "Age of an exchange when its client left.",
+        &["phase"],
+        AGE_BUCKETS,
+    );
+    (cancel, age)
 }
 
 /// Classes of status, from 100 on.

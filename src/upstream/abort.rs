@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::header::{CONTENT_TYPE, HOST};
 use prometheus::IntCounterVec;
 use serde_json::json;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
+use super::aside;
 use super::balance::Member;
 use crate::body::replay::Replay;
 use crate::metrics::Metrics;
@@ -89,8 +89,5 @@ async fn tell(abort: &Abort) -> bool {
         .header(CONTENT_TYPE, "application/json")
         .body(Replay::held(body));
     let Ok(request) = request else { return false };
-    match abort.member.upstream().call(request).await {
-        Ok(response) => response.status().is_success() && response.into_body().collect().await.is_ok(),
-        Err(_) => false,
-    }
+    aside::ask(abort.member.upstream(), request).await.is_some_and(|status| status.is_success())
 }

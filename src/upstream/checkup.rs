@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::header::HOST;
 use tokio::sync::watch;
 
-use super::Config;
 use super::balance::Member;
 use super::connect::Endpoint;
+use super::{Config, aside};
 use crate::body::replay::Replay;
 use crate::units::Span;
 
@@ -52,9 +51,5 @@ pub async fn keep(member: Arc<Member>, config: Config, every: Span, mut stop: wa
 async fn is_well(member: &Member, path: &str) -> bool {
     let request = hyper::Request::get(path).header(HOST, "health").body(Replay::held(Bytes::new()));
     let Ok(request) = request else { return false };
-    match member.upstream().call(request).await {
-        // Read to its end, so that the connection can be used again.
-        Ok(response) => response.status().as_u16() < 500 && response.into_body().collect().await.is_ok(),
-        Err(_) => false,
-    }
+    aside::ask(member.upstream(), request).await.is_some_and(|status| !status.is_server_error())
 }

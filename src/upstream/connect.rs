@@ -61,6 +61,8 @@ pub struct Stream {
     kind: Kind,
     received: Arc<AtomicU64>,
     http2: bool,
+    /// The peer takes nothing any more. What it has said before that still waits to be read.
+    deaf: bool,
     /// Where it comes from, for as long as it lives.
     _noted: Option<Noted>,
 }
@@ -76,12 +78,27 @@ impl Stream {
             Kind::Tcp(_) => versions == Versions::Two,
             Kind::Tls(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
         };
-        Self { kind, received: Arc::default(), http2, _noted: noted }
+        Self { kind, received: Arc::default(), http2, deaf: false, _noted: noted }
     }
 
     /// Whether HTTP/2 is spoken on it.
     pub fn is_http2(&self) -> bool {
         self.http2
+    }
+
+    /// A server may answer a request that it has not read, with 413 for instance, and close. Who then gave up at the broken
+    /// write would lose the answer: so what is written from here on goes nowhere, and reading tells how it ended.
+    fn noted<T>(&mut self, done: Poll<io::Result<T>>, all: T) -> Poll<io::Result<T>> {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+        match done {
+            Poll::Ready(Err(error))
+                if matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset) =>
+            {
+                self.deaf = true;
+                Poll::Ready(Ok(all))
+            }
+            done => done,
+        }
     }
 
     /// Bytes received so far, to be read while somebody else owns the stream.
@@ -279,10 +296,15 @@ impl AsyncRead for Stream {
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().kind {
+        let this = self.get_mut();
+        if this.deaf {
+            return Poll::Ready(Ok(buf.len()));
+        }
+        let written = match &mut this.kind {
             Kind::Tcp(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Kind::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        }
+        };
+        this.noted(written, buf.len())
     }
 
     fn poll_write_vectored(
@@ -290,10 +312,16 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().kind {
+        let this = self.get_mut();
+        let all = || bufs.iter().map(|buf| buf.len()).sum();
+        if this.deaf {
+            return Poll::Ready(Ok(all()));
+        }
+        let written = match &mut this.kind {
             Kind::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Kind::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
-        }
+        };
+        this.noted(written, all())
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -304,10 +332,12 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().kind {
+        let this = self.get_mut();
+        let flushed = match &mut this.kind {
             Kind::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
             Kind::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        }
+        };
+        this.noted(flushed, ())
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -246,10 +246,17 @@ impl Http {
             Err(error) => return Err(Failed { cause: refused(error), unsent: Some(Box::new(request)) }),
         };
         let copy = request.body().copy();
+        let asked = request.headers().get(UPGRADE).cloned();
         match tokio::time::timeout(head.0, switched::ask(stream, request)).await {
             Err(_) => Err(Failed { cause: Failure::HeadTimeout(head), unsent: None }),
             Ok(Err(error)) => {
                 Err(Failed { cause: Failure::of_request(copy.fate(), deepest(&error)), unsent: None })
+            }
+            Ok(Ok(switched::Answer::Yes(answer)))
+                if !same_protocol(asked.as_ref(), answer.headers().get(UPGRADE)) =>
+            {
+                let cause = Failure::Cut("switched to another protocol than it was asked for".to_owned());
+                Err(Failed { cause, unsent: None })
             }
             Ok(Ok(switched::Answer::Yes(answer))) => Ok(answer.map(|far| Body::Switched(Box::new(far)))),
             Ok(Ok(switched::Answer::No(answer, link))) => {
@@ -283,6 +290,14 @@ impl Upstream for Http {
             answer
         })
     }
+}
+
+/// Whether a server switches to what it was asked for (RFC 9110, section 7.8).
+fn same_protocol(asked: Option<&HeaderValue>, agreed: Option<&HeaderValue>) -> bool {
+    let same = |(asked, agreed): (&HeaderValue, &HeaderValue)| {
+        asked.as_bytes().trim_ascii().eq_ignore_ascii_case(agreed.as_bytes().trim_ascii())
+    };
+    asked.zip(agreed).is_some_and(same)
 }
 
 /// The innermost cause: hyper's outer message says only that something failed.

@@ -2,6 +2,7 @@
 
 mod support;
 
+mod a_fault_stays_where_it_is;
 mod ambiguous_requests_are_refused;
 mod answers_come_from_the_embedded_engine;
 mod bad_input_is_one_clear_line;

@@ -19,6 +19,8 @@ use crate::upstream::Failure;
 
 /// At most about this much is joined into one frame.
 const JOIN: usize = 32 * 1024;
+/// After this many bytes without a pause the thread's other exchanges have their turn.
+const TURN: usize = 256 * 1024;
 
 /// What an answer comes over.
 pub enum Carrier {
@@ -38,8 +40,10 @@ pub struct Driven {
     idle: Span,
     ended: bool,
     begun: bool,
-    /// Data went out since hyper last had a chance to flush.
+    /// The head or data went out since hyper last had a chance to flush.
     unflushed: bool,
+    /// Bytes handed on since others last had a turn.
+    turn: usize,
     /// Held back while data that arrived before it goes out first.
     next: Option<Result<Frame<Bytes>, Failure>>,
     edges: Vec<u32>,
@@ -56,7 +60,9 @@ impl Driven {
             idle,
             ended: false,
             begun: false,
-            unflushed: false,
+            // The head.
+            unflushed: true,
+            turn: 0,
             next: None,
             edges: Vec::new(),
             latest: clock::now(),
@@ -196,12 +202,18 @@ impl http_body::Body for Driven {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
         let this = self.get_mut();
+        if this.turn >= TURN {
+            (this.turn, this.unflushed) = (0, false);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if this.next.is_none()
             && !this.ended
             && let Some(frame) = this.gather(cx).frame()
         {
             this.begun = true;
             this.unflushed = true;
+            this.turn += frame.data_ref().map_or(0, Bytes::len);
             this.latest = clock::now();
             return Poll::Ready(Some(Ok(frame)));
         }
@@ -219,7 +231,7 @@ impl http_body::Body for Driven {
             }
             None if this.ended => Poll::Ready(None),
             None => {
-                this.unflushed = false;
+                (this.turn, this.unflushed) = (0, false);
                 this.wait(cx)
             }
         }

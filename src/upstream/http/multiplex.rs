@@ -17,8 +17,11 @@ use crate::upstream::Request;
 use crate::upstream::connect::Stream;
 
 /// What one stream may have on its way to us before somebody takes it. A client that reads slowly holds back its own stream
-/// and no other, because the connection's window has room for as many streams as it may carry.
-const STREAM_WINDOW: u32 = 256 * 1024;
+/// and no other.
+const STREAM_WINDOW: u32 = 128 * 1024;
+/// The most there is (RFC 9113, section 6.9.1): the streams' own windows bound what a connection holds. h2 closes one on
+/// which more than half of this waits, and takes frames of a few bytes, as a model's tokens come in, for 256 each.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 const MAX_HEAD: u32 = 64 * 1024;
 
 /// One upstream's HTTP/2 connections. Each belongs to the thread that opened it.
@@ -56,11 +59,10 @@ impl Multiplexed {
 
     /// Makes a connection of `stream` and takes the first place on it.
     pub async fn open(&self, stream: Stream, timers: &Timers) -> hyper::Result<Place> {
-        let window = STREAM_WINDOW.saturating_mul(timers.h2_streams.min(4_096) as u32);
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(window)
+            .initial_connection_window_size(CONNECTION_WINDOW)
             .max_header_list_size(MAX_HEAD)
             .keep_alive_interval(timers.h2_ping.0)
             .keep_alive_timeout(timers.h2_ping.0)
