@@ -89,8 +89,7 @@ fn one_that_asks_too_often_is_told_when_to_come_back_in_its_api_s_own_form() {
         "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
         up.address
     ));
-    let reloaded =
-        wire::send(serin.admin(), b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let reloaded = wire::reload(serin.admin());
     assert_eq!(reloaded.status, 200, "{}", reloaded.text());
     assert_eq!(ask(&serin, "/v1/messages", KEY).status, 200);
 }

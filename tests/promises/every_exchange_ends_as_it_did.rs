@@ -61,7 +61,7 @@ fn trailers_pass_and_end_an_answer() {
 
 #[test]
 fn a_stand_in_never_counts_for_the_router() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let serin = Serin::start(&format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n"));
     let asked = br#"{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"The tag is"}]}"#;
     assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", asked)).status, 200);
