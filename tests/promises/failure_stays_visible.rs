@@ -158,6 +158,10 @@ fn a_hung_upstream_slows_nobody_else() {
     for _ in 0..500 {
         assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{}")).text(), "well");
     }
+    serin.reaches("serin_proxy_requests_total{outcome=\"complete\",upstream=\"well\"}", 500.0);
+    // A second is a thousand times what such an exchange takes.
+    let soon = serin.metric("serin_proxy_request_seconds_bucket{upstream=\"well\",le=\"1\"}");
+    assert_eq!(soon, Some(500.0));
     assert_eq!(wire::get(serin.admin(), "/readyz").status, 200);
     drop(waiting);
     eventually("all are over", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));

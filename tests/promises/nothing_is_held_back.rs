@@ -126,15 +126,15 @@ fn a_thousand_streams_all_have_their_first_event_at_once() {
             client
         })
         .collect();
-    for (number, client) in clients.iter_mut().enumerate() {
-        let mut seen = Vec::new();
-        while wire::find(&seen, &event(0)).is_none() {
-            assert!(wire::more(client, &mut seen), "stream {number} has no first event");
-        }
+    for client in &mut clients {
+        wire::read_until(client, &event(0));
     }
     serin.reaches("serin_proxy_in_flight", 1_000.0);
     drop(clients);
     eventually("all are over", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
+    // Each within a second of its arrival; were they served one after another, the last would wait for all.
+    let soon = serin.metric("serin_proxy_first_byte_seconds_bucket{upstream=\"router\",le=\"1\"}");
+    assert_eq!(soon, Some(1_000.0));
 }
 
 #[test]
@@ -158,6 +158,24 @@ fn a_silent_stream_gets_nothing_but_what_the_upstream_sent() {
     // Sizes of chunks are hexadecimal in either case.
     let folded = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_lowercase();
     assert_eq!(folded(&seen), folded(&expected));
+}
+
+#[test]
+fn a_stream_may_last_longer_than_any_silence_in_it() {
+    let gap = Duration::from_millis(300);
+    let upstream = Upstream::start(move |_, out| {
+        let mut ok = out.write_all(&chunked("text/event-stream")).is_ok();
+        for number in 0..8 {
+            std::thread::park_timeout(gap);
+            ok &= out.write_all(&chunk(&event(number))).is_ok();
+        }
+        ok && out.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let limits = "[limits]\nhead = \"1500ms\"\nidle = \"1500ms\"\n";
+    let serin = Serin::before(upstream.address, limits);
+    let answer = wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{\"stream\":true}"));
+    let expected: Vec<u8> = (0..8).flat_map(event).collect();
+    assert!(answer.whole && answer.body == expected, "{}", answer.text());
 }
 
 #[test]
