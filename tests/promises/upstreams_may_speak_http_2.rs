@@ -37,7 +37,12 @@ fn body_host_headers_and_trailers_pass() {
                 head.headers.contains_key("host"),
                 String::from_utf8(read(body).await).unwrap()
             );
-            let answer = Response::builder().status(207).header("x-back", "1").body(()).unwrap();
+            let answer = Response::builder()
+                .status(207)
+                .header("x-back", "1")
+                .header("trailer", "x-sum")
+                .body(())
+                .unwrap();
             let mut send = respond.send_response(answer, false).unwrap();
             send.send_data(Bytes::from(seen), false).unwrap();
             let mut trailers = HeaderMap::new();
@@ -53,6 +58,9 @@ fn body_host_headers_and_trailers_pass() {
     assert_eq!(answer.text(), "POST http://test/v1/x?q=%20a [\"a\", \"b\"] host:false up");
     assert_eq!((answer.header("x-back"), answer.whole), (Some("1"), true));
     outcome(&serin, "complete");
+    let mut client = wire::connect(serin.traffic());
+    client.write_all(&request).unwrap();
+    wire::read_until(&mut client, b"\r\n0\r\nx-sum: 7\r\n\r\n");
 }
 
 #[test]
