@@ -31,10 +31,7 @@ fn ask(serin: &Serin, path: &str, headers: &str) -> Answer {
 fn hang(serin: &Serin, headers: &str) -> TcpStream {
     let mut client = wire::connect(serin.traffic());
     client.write_all(&post("/v1/chat/completions", headers, b"{\"stream\": true}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, b"data: 1").is_none() {
-        assert!(wire::more(&mut client, &mut seen), "{}", String::from_utf8_lossy(&seen));
-    }
+    wire::read_until(&mut client, b"data: 1");
     client
 }
 

@@ -149,10 +149,7 @@ fn a_silent_stream_gets_nothing_but_what_the_upstream_sent() {
     let serin = Serin::before(upstream.address, "");
     let mut client = wire::connect(serin.traffic());
     client.write_all(&post("/v1/chat/completions", "X-Request-Id: mine\r\n", b"{\"stream\":true}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, b"0\r\n\r\n").is_none() {
-        assert!(wire::more(&mut client, &mut seen));
-    }
+    let seen = wire::read_until(&mut client, b"0\r\n\r\n");
     let expected =
         [chunked("text/event-stream"), chunk(&event(0)), chunk(&event(1)), b"0\r\n\r\n".to_vec()].concat();
     // Sizes of chunks are hexadecimal in either case.

@@ -42,10 +42,7 @@ fn every_outcome_is_counted_as_often_as_it_is_recorded() {
             client.write_all(&post(path, "", format!("{{\"round\":{round}}}").as_bytes())).unwrap();
             match path {
                 "/leave" => {
-                    let mut seen = Vec::new();
-                    while wire::find(&seen, b"first").is_none() {
-                        assert!(wire::more(&mut client, &mut seen));
-                    }
+                    wire::read_until(&mut client, b"first");
                 }
                 "/never" | "/slow" => waiting.push(client),
                 _ => drop(wire::read_answer(&mut client)),
