@@ -36,7 +36,7 @@ fn thousands_that_open_and_leave_leave_nothing_behind() {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
     };
     let first_event = |client: &mut TcpStream| {
-        let seen = wire::read_until(client, b"data: 1");
+        wire::read_until(client, b"data: 1");
     };
     // What is opened once and kept, as the journal's files are, must not be taken for a leak.
     first_event(&mut open(1));
