@@ -106,7 +106,7 @@ impl App {
         let draining = Arc::new(AtomicBool::new(false));
 
         let proxies = proxies(config.limits.threads, built.parts);
-        let (tls, limits) = (built.tls, limits(&config));
+        let (tls, limits, files_every) = (built.tls, limits(&config), config.limits.files_every);
         let shared =
             path::Shared { tls: tls.clone(), limits, recorder: built.recorder, stopped: stopped.clone() };
         let path = Path::start(&proxies, &built.traffic, &shared).map_err(internal)?;
@@ -115,7 +115,6 @@ impl App {
         let (metrics, tag_key) = (canary::Metrics::new(&built.metrics), built.tag_key);
         let must_show = config.listen.client_certificates == ClientCertificates::Required;
         let canaries = Canaries { traffic, tls, must_show, files: built.files.clone(), tag_key, metrics };
-        let files_every = config.limits.files_every;
         let reloader = Arc::new(Reloader {
             file: setup.file,
             set_level: setup.set_level,

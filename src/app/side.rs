@@ -275,17 +275,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_that_dies_is_forgotten_and_counted() {
+    fn a_task_that_dies_is_forgotten_counted_and_started_anew() {
         let metrics = Metrics::default();
+        let canaries = Canaries {
+            traffic: ([127, 0, 0, 1], 1).into(),
+            tls: None,
+            must_show: false,
+            files: Files::new(&metrics),
+            tag_key: tag::Key::new([7; 32]),
+            metrics: canary::Metrics::new(&metrics),
+        };
+        let wanted = Orders { canary: canary::Config::default(), checks: Vec::new() };
+        let (_keep, draining) = watch::channel(false);
         let mut running = Running::new(Tasks::new(&metrics));
-        running.probing = Some(canary::Config::default());
+        running.probing = Some(wanted.canary.clone());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             running.checks.spawn(async {});
             running.canary.spawn(async { panic!("a fault, for this test") });
             running.one_fails().await;
+            assert_eq!((running.probing.as_ref(), running.canary.len()), (None, 0));
+            running.follow(&wanted, &canaries, &draining);
+            assert_eq!((running.probing.as_ref(), running.canary.len()), (Some(&wanted.canary), 1));
+            running.checks.spawn(async { panic!("another") });
+            running.one_fails().await;
+            assert!(running.known.is_empty() && running.checks.is_empty());
         });
-        assert_eq!(running.probing, None);
-        assert_eq!(running.tasks.restarts.with_label_values(&[CANARY]).get(), 1);
+        for task in [CANARY, CHECKS] {
+            assert_eq!(running.tasks.restarts.with_label_values(&[task]).get(), 1, "{task}");
+        }
     }
 }

@@ -215,10 +215,7 @@ impl Books {
             cancelled_age,
             in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
             shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
-            too_large: metrics.counter(
-                "serin_proxy_too_large_total",
-                "Requests refused because their body was larger than [limits] body.",
-            ),
+            too_large: metrics.counter("serin_proxy_too_large_total", "Requests refused for a body larger than [limits] body."),
             forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
             fallback: metrics.counters(
                 "serin_proxy_fallback_total",

@@ -124,7 +124,7 @@ fn a_second_serin_on_one_journal_is_refused_and_harms_nothing() {
 
 #[test]
 fn an_upstream_that_refuses_is_said_once_and_answered_honestly() {
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let dir = tempfile::tempdir().unwrap();
     let mut serin = program::Program::before(nowhere, dir.path());
     for _ in 0..3 {
@@ -162,7 +162,7 @@ fn what_keeps_an_upstream_from_being_reached_is_told_apart() {
             let _ = std::io::Read::read(&mut &stream, &mut [0; 1024]);
         }
     });
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     for (url, expected) in [
         (format!("http://{nowhere}"), "refused"),
         ("http://no-such-host.invalid:80".to_owned(), "its name \"no-such-host.invalid\" cannot be resolved"),

@@ -131,10 +131,7 @@ fn a_first_event_is_not_held_back() {
     let serin = Serin::before(upstream.address, "");
     let mut client = wire::connect(serin.traffic());
     client.write_all(&post("/v1/chat/completions", "", b"{}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, b"data: first\n\n").is_none() {
-        assert!(wire::more(&mut client, &mut seen), "the first event never came");
-    }
+    wire::read_until(&mut client, b"data: first\n\n");
 }
 
 #[test]

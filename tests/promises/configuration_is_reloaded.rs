@@ -1,7 +1,7 @@
 //! A new configuration takes over for what begins after it; what runs is not touched, and a bad file changes nothing.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::support::program::Program;
@@ -17,7 +17,7 @@ const ALONE: &str = "[fallback]\nfor = []\n";
 
 fn reload(serin: &Serin, text: &str) -> Answer {
     serin.rewrite(text);
-    wire::send(serin.admin(), b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    wire::reload(serin.admin())
 }
 
 fn chat(serin: &Serin) -> Answer {
@@ -71,7 +71,7 @@ fn an_upstream_that_did_not_change_keeps_its_connections_and_its_breaker() {
         seen.lock().unwrap().push(out.peer_addr().unwrap());
         out.write_all(&whole("200 OK", "text/plain", b"kept")).is_ok()
     });
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let failing = upstream("failing", nowhere, "");
     let rest = "[[route]]\npath_prefix = \"/kept\"\nupstreams = [\"kept\"]\n[[route]]\npath_prefix = \"/failing\"\n\
                 upstreams = [\"failing\"]\n[breaker]\nfailures = 1\nopen = \"1h\"\n[limits]\nthreads = 1\n\
@@ -121,7 +121,7 @@ fn a_bad_file_keeps_the_old_one_and_says_so() {
     }
     assert_eq!(wire::get(serin.admin(), "/readyz").json()["config"], hash);
     std::fs::remove_file(serin.dir.path().join("config.toml")).unwrap();
-    let gone = wire::send(serin.admin(), b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let gone = wire::reload(serin.admin());
     assert_eq!(gone.status, 500);
     assert_eq!(serin.metric("serin_config_reloads_total{outcome=\"failure\"}"), Some(5.0));
     assert_eq!(serin.metric("serin_config_last_reload_success_timestamp_seconds"), Some(begun));
@@ -163,7 +163,7 @@ fn limits_and_the_fallback_s_terms_follow() {
     eventually("the second is let in", || (up.received().len() == 2).then_some(()));
     assert_eq!(chat(&serin).status, 503);
 
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let config = |models: &str| format!("{}[fallback]\nfor = [{models}]\n", upstream("router", nowhere, ""));
     let serin = Serin::start(&config("\"*\""));
     assert_eq!(chat(&serin).header("x-serin-served-by"), Some("embedded"));
@@ -241,7 +241,7 @@ fn without_a_file_there_is_nothing_to_read() {
     let dir = tempfile::tempdir().unwrap();
     let config = serin::config::Config::parse(&base(dir.path(), ""), "test").unwrap();
     let app = serin::app::App::start(config).unwrap();
-    let answer = wire::send(app.admin, b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let answer = wire::reload(app.admin);
     assert!(
         answer.status == 409 && answer.text().contains("without a configuration file"),
         "{}",

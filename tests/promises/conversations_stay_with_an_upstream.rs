@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::upstream::{Received, Upstream, chunk, chunked, until_closed, whole};
 use crate::support::wire::{self, post};
-use crate::support::{Serin, eventually};
+use crate::support::{Serin, eventually, nowhere};
 
 /// One that answers with its name.
 fn named(name: &'static str) -> Upstream {
@@ -115,10 +115,17 @@ fn one_that_is_out_is_left_and_one_that_asks_for_less_is_spared() {
         b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 30\r\nContent-Length: 4\r\n\r\nslow".to_vec(),
     );
     let free = named("free");
-    let serin = before(&[("busy", busy.address), ("free", free.address)], "");
+    let members = [("busy", busy.address), ("free", free.address), ("out", nowhere())];
+    let serin = before(&members, "[breaker]\nfailures = 1\nopen = \"10m\"\n");
     let throttled = "serin_upstream_throttled_total{upstream=\"busy\"}";
+    let open = |name: &str| {
+        serin.metric(&format!("serin_upstream_breaker_state{{state=\"open\",upstream=\"{name}\"}}"))
+    };
     let mut passed = 0;
-    while serin.metric(throttled) == Some(0.0) {
+    let mut asked = 0;
+    while serin.metric(throttled) == Some(0.0) || open("out") == Some(0.0) {
+        asked += 1;
+        assert!(asked < 1_000, "it is asked again and again");
         let answer = wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{}"));
         if answer.status == 429 {
             // The client hears it as it was said.
@@ -130,8 +137,7 @@ fn one_that_is_out_is_left_and_one_that_asks_for_less_is_spared() {
     for _ in 0..40 {
         assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{}")).text(), "free");
     }
-    let open = "serin_upstream_breaker_state{state=\"open\",upstream=\"busy\"}";
-    assert_eq!((serin.metric(throttled), serin.metric(open)), (Some(1.0), Some(0.0)));
+    assert_eq!((serin.metric(throttled), open("busy"), open("out")), (Some(1.0), Some(0.0), Some(1.0)));
 }
 
 #[test]
@@ -194,10 +200,7 @@ fn an_upstream_that_wants_to_is_told_of_clients_that_left() {
         client.write_all(&post("/generate", headers, body)).unwrap();
         eventually("it arrives", || (upstream.received().len() == 2 * nth + 1).then_some(()));
         if headers.contains("Begin") {
-            let mut seen = Vec::new();
-            while wire::find(&seen, b"from-answer").is_none() {
-                assert!(wire::more(&mut client, &mut seen));
-            }
+            wire::read_until(&mut client, b"from-answer");
         }
         drop(client);
         serin.reaches(told, nth as f64 + 1.0);

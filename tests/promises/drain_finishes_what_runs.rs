@@ -62,10 +62,7 @@ fn what_outlasts_the_drain_is_cut_and_recorded_as_such() {
     let mut serin = crate::support::Serin::before(upstream.address, "[limits]\ndrain = \"10ms\"\n");
     let mut client = wire::connect(serin.traffic());
     client.write_all(&wire::post("/v1/chat/completions", "", b"{\"messages\":[],\"stream\":true}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, b"data: 1").is_none() {
-        assert!(wire::more(&mut client, &mut seen));
-    }
+    wire::read_until(&mut client, b"data: 1");
     serin.stop();
     let reader = serin::journal::Reader::open(&serin.dir.path().join("data")).unwrap();
     let ends: Vec<_> = reader

@@ -31,10 +31,7 @@ fn ask(serin: &Serin, path: &str, headers: &str) -> Answer {
 fn hang(serin: &Serin, headers: &str) -> TcpStream {
     let mut client = wire::connect(serin.traffic());
     client.write_all(&post("/v1/chat/completions", headers, b"{\"stream\": true}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, b"data: 1").is_none() {
-        assert!(wire::more(&mut client, &mut seen), "{}", String::from_utf8_lossy(&seen));
-    }
+    wire::read_until(&mut client, b"data: 1");
     client
 }
 
@@ -89,8 +86,7 @@ fn one_that_asks_too_often_is_told_when_to_come_back_in_its_api_s_own_form() {
         "[[upstream]]\nname = \"router\"\nurl = \"http://{}\"\n[fallback]\nfor = []\n",
         up.address
     ));
-    let reloaded =
-        wire::send(serin.admin(), b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    let reloaded = wire::reload(serin.admin());
     assert_eq!(reloaded.status, 200, "{}", reloaded.text());
     assert_eq!(ask(&serin, "/v1/messages", KEY).status, 200);
 }

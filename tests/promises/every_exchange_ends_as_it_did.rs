@@ -28,10 +28,7 @@ fn answers_without_a_body_are_complete() {
         client
             .write_all(format!("{method} /x HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").as_bytes())
             .unwrap();
-        let mut head = Vec::new();
-        while wire::find(&head, b"\r\n\r\n").is_none() {
-            assert!(wire::more(&mut client, &mut head), "{method}: the connection was closed");
-        }
+        wire::read_until(&mut client, b"\r\n\r\n");
         let done = (number + 1) as f64;
         serin.reaches("serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}", done);
     }
@@ -61,7 +58,7 @@ fn trailers_pass_and_end_an_answer() {
 
 #[test]
 fn a_stand_in_never_counts_for_the_router() {
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let serin = Serin::start(&format!("[[upstream]]\nname = \"router\"\nurl = \"http://{nowhere}\"\n"));
     let asked = br#"{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"The tag is"}]}"#;
     assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", asked)).status, 200);

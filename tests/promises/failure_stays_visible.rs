@@ -77,10 +77,7 @@ fn what_a_leaving_client_had_received_is_recorded_with_its_cause() {
     let mut serin = Serin::before(upstream.address, "");
     let mut client = wire::connect(serin.traffic());
     client.write_all(&post("/v1/chat/completions", "", b"{\"stream\":true,\"messages\":[]}")).unwrap();
-    let mut seen = Vec::new();
-    while wire::find(&seen, HALF).is_none() {
-        assert!(wire::more(&mut client, &mut seen));
-    }
+    wire::read_until(&mut client, HALF);
     drop(client);
     eventually("it is over", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));
     let record = exchanges(&mut serin).remove(0);
@@ -158,6 +155,10 @@ fn a_hung_upstream_slows_nobody_else() {
     for _ in 0..500 {
         assert_eq!(wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{}")).text(), "well");
     }
+    serin.reaches("serin_proxy_requests_total{outcome=\"complete\",upstream=\"well\"}", 500.0);
+    // A second is a thousand times what such an exchange takes.
+    let soon = serin.metric("serin_proxy_request_seconds_bucket{upstream=\"well\",le=\"1\"}");
+    assert_eq!(soon, Some(500.0));
     assert_eq!(wire::get(serin.admin(), "/readyz").status, 200);
     drop(waiting);
     eventually("all are over", || (serin.metric("serin_proxy_in_flight") == Some(0.0)).then_some(()));

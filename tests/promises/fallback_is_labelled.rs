@@ -1,18 +1,13 @@
 //! With the router down the embedded engine answers, labelled; nothing else changes its meaning.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use serde_json::json;
 
 use crate::support::upstream::{Upstream, whole};
-use crate::support::{Serin, wire};
+use crate::support::{Serin, nowhere, wire};
 
-/// An address where nothing listens.
-fn nowhere() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-fn before(address: std::net::SocketAddr, fallback: &str) -> Serin {
+fn before(address: SocketAddr, fallback: &str) -> Serin {
     Serin::start(&format!(
         "[[upstream]]\nname = \"router\"\nurl = \"http://{address}\"\n[fallback]\n{fallback}\n"
     ))
@@ -65,12 +60,14 @@ fn an_upstream_that_answers_is_never_replaced() {
 
 #[test]
 fn traffic_returns_when_the_router_is_back() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound and not listening: connections are refused, and nobody else can take the port.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
     let serin = before(address, "for = [\"*\"]");
     assert_eq!(ask(&serin, json!({})).header("x-serin-served-by"), Some("embedded"));
-    let Ok(back) = TcpListener::bind(address) else { return };
+    socket.listen(16).unwrap();
+    let back = TcpListener::from(socket);
     let router = std::thread::spawn(move || {
         let (mut stream, _) = back.accept().unwrap();
         let mut seen = Vec::new();

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
+use crate::support::program::Program;
 use crate::support::upstream::{Upstream, chunk, chunked, until_closed, whole};
 use crate::support::wire::{self, post};
 use crate::support::{Serin, eventually};
@@ -165,4 +166,15 @@ fn a_body_larger_than_allowed_is_refused_in_the_apis_own_form() {
     let open = "serin_upstream_breaker_state{state=\"open\",upstream=\"router\"}";
     assert_eq!(serin.metric(open), Some(0.0));
     serin.reaches("serin_proxy_requests_total{outcome=\"proxy_refused\",upstream=\"router\"}", 1.0);
+}
+
+#[test]
+fn a_body_larger_than_allowed_is_logged_with_its_size() {
+    let upstream = Upstream::canned(whole("200 OK", "a/b", b"{}"));
+    let dir = tempfile::tempdir().unwrap();
+    let mut serin = Program::with(upstream.address, dir.path(), "[limits]\nbody = \"64KiB\"\n");
+    let announced = b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Length: 65537\r\n\r\n";
+    assert_eq!(wire::send(serin.traffic, announced).status, 413);
+    let said = serin.says("larger than [limits] body");
+    assert!(said.contains("bytes=65537") && said.contains("most=65536"), "{said}");
 }

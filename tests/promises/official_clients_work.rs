@@ -16,7 +16,7 @@ fn three_turns_whole_and_streamed() {
 #[test]
 fn the_messages_api_passes_and_our_errors_have_its_form() {
     let upstream = api::upstream();
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let (up, down) = (Serin::before(upstream.address, ""), Serin::before(nowhere, ""));
     let urls = [up.traffic(), down.traffic()].map(|address| format!("http://{address}"));
     assert_eq!(peer::run_python(ANTHROPIC, "python/anthropic_errors.py", &urls), "ok");

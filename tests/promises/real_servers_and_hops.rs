@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use crate::support::peer::{self, curl, nginx, uvicorn};
+use crate::support::peer::{curl, nginx, uvicorn};
 use crate::support::upstream::{Upstream, chunk, chunked, whole};
 use crate::support::wire::{self, post};
 use crate::support::{Serin, eventually};
@@ -159,30 +159,38 @@ fn an_interim_answer_is_not_taken_for_the_answer() {
     }
 }
 
-/// Through nginx, which buffers unless it is asked not to, each event must arrive before the next is written.
-fn in_step_through_nginx(header: &'static str, extra: &str) {
+/// Waits before each event until it is told that the client has the one before.
+fn stepwise(header: &'static str) -> (Upstream, mpsc::Sender<()>) {
     let (go, wait) = mpsc::channel::<()>();
     let wait = Mutex::new(wait);
     let upstream = Upstream::start(move |_, out| {
         let head = String::from_utf8(chunked("text/event-stream")).unwrap();
         let head = head.replace("\r\n\r\n", &format!("\r\n{header}\r\n"));
         let mut ok = out.write_all(head.as_bytes()).is_ok();
-        for number in 0..50 {
+        for number in 0..STEPS {
             let event = chunk(format!("data: {number}\n\n").as_bytes());
             ok &= out.write_all(&event).is_ok() && wait.lock().unwrap().recv().is_ok();
         }
         ok && out.write_all(b"0\r\n\r\n").is_ok()
     });
+    (upstream, go)
+}
+
+const STEPS: usize = 50;
+/// Asked over HTTP/1.0, an answer without a length is handed on by nginx when a buffer is full, unless it is told not to.
+const HOLDS_BACK: &str = "proxy_http_version 1.0;";
+const ASKS: &str = "[listen]\nno_buffering = true\n";
+
+/// Through nginx each event arrives before the next is written.
+fn in_step_through_nginx(header: &'static str, extra: &str) {
+    let (upstream, go) = stepwise(header);
     let serin = Serin::before(upstream.address, extra);
     let dir = tempfile::tempdir().unwrap();
-    let front = nginx(dir.path(), serin.traffic(), "");
+    let front = nginx(dir.path(), serin.traffic(), HOLDS_BACK);
     let mut client = wire::connect(front.address);
     client.write_all(&post("/v1/chat/completions", "", b"{\"stream\":true}")).unwrap();
-    let mut seen = Vec::new();
-    for number in 0..50 {
-        while wire::find(&seen, format!("data: {number}\n\n").as_bytes()).is_none() {
-            assert!(wire::more(&mut client, &mut seen), "event {number} was held back");
-        }
+    for number in 0..STEPS {
+        wire::read_until(&mut client, format!("data: {number}\n\n").as_bytes());
         go.send(()).unwrap();
     }
 }
@@ -190,7 +198,45 @@ fn in_step_through_nginx(header: &'static str, extra: &str) {
 #[test]
 fn nginx_in_front_streams_where_it_is_asked_to() {
     in_step_through_nginx("X-Accel-Buffering: no\r\n", "");
-    in_step_through_nginx("", "[listen]\nno_buffering = true\n");
+    in_step_through_nginx("", ASKS);
+}
+
+#[test]
+fn nginx_in_front_holds_back_what_it_is_not_asked_to_stream() {
+    let (upstream, go) = stepwise("");
+    let serin = Serin::before(upstream.address, "");
+    let dir = tempfile::tempdir().unwrap();
+    let front = nginx(dir.path(), serin.traffic(), HOLDS_BACK);
+    let mut client = wire::connect(front.address);
+    client.write_all(&post("/v1/chat/completions", "", b"{\"stream\":true}")).unwrap();
+    // Half of it is sent while the client looks, and none of it comes.
+    (0..STEPS / 2).for_each(|_| go.send(()).unwrap());
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut seen = Vec::new();
+    while wire::more(&mut client, &mut seen) {}
+    assert!(
+        wire::find(&seen, b"data: ").is_none(),
+        "this nginx holds nothing back, so that it shows nothing"
+    );
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    (STEPS / 2..STEPS).for_each(|_| go.send(()).unwrap());
+    wire::read_until(&mut client, format!("data: {}\n\n", STEPS - 1).as_bytes());
+}
+
+#[test]
+fn streams_say_whether_they_may_be_buffered() {
+    for (header, extra, expected) in [
+        ("", "", None),
+        ("", ASKS, Some("no")),
+        ("X-Accel-Buffering: no\r\n", "", Some("no")),
+        ("X-Accel-Buffering: yes\r\n", ASKS, Some("yes")),
+    ] {
+        let (upstream, go) = stepwise(header);
+        (0..STEPS).for_each(|_| go.send(()).unwrap());
+        let serin = Serin::before(upstream.address, extra);
+        let answer = wire::send(serin.traffic(), &post("/v1/chat/completions", "", b"{\"stream\":true}"));
+        assert_eq!(answer.header("x-accel-buffering"), expected, "{header:?} {extra:?}");
+    }
 }
 
 #[test]
@@ -207,25 +253,9 @@ fn nginx_behind_gets_and_gives_the_same_bytes() {
     let head = b"POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = wire::send(serin.traffic(), &head.iter().copied().chain(sent).collect::<Vec<u8>>());
     assert!(answer.body == body[..90_000], "{}", answer.head);
-    let refused = peer::curl(&[
-        "-o",
-        "/dev/null",
-        "-w",
-        "%{http_code}",
-        "-X",
-        "BREW",
-        &format!("http://{}/echo", serin.traffic()),
-    ]);
-    assert_eq!(
-        refused,
-        curl(&[
-            "-o",
-            "/dev/null",
-            "-w",
-            "%{http_code}",
-            "-X",
-            "BREW",
-            &format!("http://{}/echo", router.address)
-        ])
-    );
+    let brewed = |address: SocketAddr| {
+        let url = format!("http://{address}/echo");
+        curl(&["-o", "/dev/null", "-w", "%{http_code}", "-X", "BREW", &url])
+    };
+    assert_eq!(brewed(serin.traffic()), brewed(router.address));
 }

@@ -49,14 +49,6 @@ fn a_body_past_the_memory_passes_and_loses_only_its_copy() {
     serin.reaches("serin_recorder_turns_total{outcome=\"shape\",reason=\"budget\"}", 1.0);
 }
 
-/// Sets the size that files of a process may have; `unlimited` or bytes. This stands for a disk that is full.
-fn file_limit(pid: u32, limit: &str) {
-    let set = std::process::Command::new("prlimit")
-        .args(["--pid", &pid.to_string(), &format!("--fsize={limit}:unlimited")])
-        .status();
-    assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) is needed");
-}
-
 #[test]
 fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
@@ -71,13 +63,13 @@ fn a_disk_that_is_full_costs_no_byte_of_traffic_and_is_made_good_later() {
     let full = || value(&metrics(), "serin_recorder_turns_total{outcome=\"full\",reason=\"\"}").unwrap();
     send(0);
     eventually("the first is durable", || (full() == 1.0).then_some(()));
-    file_limit(serin.pid(), "1");
+    serin.file_limit("1");
     (1..=5).for_each(send);
     assert_eq!(wire::get(serin.admin, "/readyz").status, 200);
     serin.says("recording fails");
     let metrics = || String::from_utf8(wire::get(serin.admin, "/metrics").body).unwrap();
     assert_eq!(turns(&metrics()), 1.0, "not counted before it is known what became of them");
-    file_limit(serin.pid(), "unlimited");
+    serin.file_limit("unlimited");
     eventually("all of them are durable", || (turns(&metrics()) == 6.0).then_some(()));
     serin.signal("TERM");
     assert_eq!(serin.wait().0, Some(0));
@@ -90,7 +82,7 @@ fn what_can_never_be_written_is_counted_as_lost_at_the_end() {
     let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"ok\":1}"));
     let dir = tempfile::tempdir().unwrap();
     let mut serin = Program::before(upstream.address, dir.path());
-    file_limit(serin.pid(), "1");
+    serin.file_limit("1");
     assert_eq!(wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", b"{}")).status, 200);
     serin.signal("TERM");
     let (code, said) = serin.wait();

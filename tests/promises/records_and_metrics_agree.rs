@@ -42,10 +42,7 @@ fn every_outcome_is_counted_as_often_as_it_is_recorded() {
             client.write_all(&post(path, "", format!("{{\"round\":{round}}}").as_bytes())).unwrap();
             match path {
                 "/leave" => {
-                    let mut seen = Vec::new();
-                    while wire::find(&seen, b"first").is_none() {
-                        assert!(wire::more(&mut client, &mut seen));
-                    }
+                    wire::read_until(&mut client, b"first");
                 }
                 "/never" | "/slow" => waiting.push(client),
                 _ => drop(wire::read_answer(&mut client)),
@@ -68,14 +65,6 @@ fn every_outcome_is_counted_as_often_as_it_is_recorded() {
     assert_eq!(counted, recorded);
     assert_eq!(recorded.values().sum::<usize>(), paths.len() * 4 * scale());
     assert_eq!(recorded.len(), 5, "{recorded:?}");
-}
-
-/// Sets the size that files of a process may have, which stands for a disk that is full.
-fn file_limit(pid: u32, limit: &str) {
-    let set = std::process::Command::new("prlimit")
-        .args(["--pid", &pid.to_string(), &format!("--fsize={limit}:unlimited")])
-        .status();
-    assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) is needed");
 }
 
 #[test]
@@ -104,11 +93,11 @@ fn with_no_disk_and_no_room_records_are_dropped_counted_and_written_down_as_a_ga
     };
     send(0);
     eventually("the first is durable", || (turns("full") == 1.0).then_some(()));
-    file_limit(serin.pid(), "1");
+    serin.file_limit("1");
     (1..=400).for_each(send);
     eventually("some are dropped", || (turns("dropped") > 0.0).then_some(()));
     assert_eq!(wire::get(serin.admin, "/readyz").status, 200);
-    file_limit(serin.pid(), "unlimited");
+    serin.file_limit("unlimited");
     let sum = || ["full", "shape", "meta", "off", "dropped"].map(turns).iter().sum::<f64>();
     eventually("each is accounted for", || (sum() == 401.0).then_some(()));
     let (dropped, kept) = (turns("dropped"), 401.0 - turns("dropped"));

@@ -72,6 +72,7 @@ fn a_record_reads_from_a_stream_what_the_whole_answer_says() {
         assert!(pair[0].streaming && !pair[1].streaming && pair[0].parsed && pair[1].parsed);
         assert_eq!(streamed.tool_calls, whole.tool_calls);
         assert_eq!((&streamed.content, &streamed.finish_reason), (&whole.content, &whole.finish_reason));
+        assert_eq!(streamed.reasoning_content, whole.reasoning_content);
         // Of a stream the usage stands in a chunk without choices.
         assert!(
             pair[0]
@@ -81,7 +82,8 @@ fn a_record_reads_from_a_stream_what_the_whole_answer_says() {
         assert_eq!(pair[0].usage(), pair[1].usage());
         assert_eq!(pair[0].end, End::Complete);
     }
-    assert_eq!(read[0].message().unwrap().content, "hello");
+    let words = read[0].message().unwrap();
+    assert_eq!((words.content.as_str(), words.reasoning_content.as_str()), ("hello", "hmx"));
     assert_eq!(read[2].message().unwrap().tool_calls.len(), 2);
 }
 
@@ -138,7 +140,9 @@ fn pieces_are_recorded_with_their_edges_and_times() {
     let (upstream, go) = in_step(pieces.clone(), chunked("text/event-stream"));
     let mut serin = Serin::before(upstream.address, "");
     let mut client = wire::connect(serin.traffic());
-    client.write_all(&post(Api::Chat.path(), "", &Api::Chat.ask("tools", true))).unwrap();
+    let mut asked: serde_json::Value = serde_json::from_slice(&Api::Chat.ask("tools", true)).unwrap();
+    asked["stream_options"]["include_usage"] = true.into();
+    client.write_all(&post(Api::Chat.path(), "", asked.to_string().as_bytes())).unwrap();
     let mut seen = Vec::new();
     for (number, piece) in pieces.iter().enumerate() {
         if number == 5 {

@@ -36,6 +36,11 @@ pub fn scale() -> usize {
     }
 }
 
+/// An address where nothing listens.
+pub fn nowhere() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
 /// Serin in this process, on free ports, recording into a directory of its own.
 pub struct Serin {
     app: Option<App>,

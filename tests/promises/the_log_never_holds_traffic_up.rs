@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -75,7 +74,7 @@ fn every_exchange_leaves_one_line_without_a_secret_in_it() {
     assert!(!text.contains("planted"), "{text}");
 
     // Off and on again without a restart, and an upstream that is not there.
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     configure(dir.path(), nowhere, "access = true");
     serin.signal("HUP");
     serin.says("is in force");

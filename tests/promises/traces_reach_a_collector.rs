@@ -23,9 +23,8 @@ struct Collector {
 
 impl Collector {
     fn start(statuses: &[&str]) -> Self {
-        let script = format!("{}/tests/promises/python/collector.py", env!("CARGO_MANIFEST_DIR"));
         let mut child = Command::new(peer::python(PROTO))
-            .arg(script)
+            .arg(peer::script("python/collector.py"))
             .args(statuses)
             .stdout(Stdio::piped())
             .spawn()
@@ -173,12 +172,15 @@ fn where_it_is_wanted_the_upstream_s_part_hangs_below_ours_and_failures_are_erro
 #[test]
 fn a_collector_that_is_away_costs_spans_and_nothing_else() {
     let up = upstream();
-    let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nowhere = crate::support::nowhere();
     let mut serin =
         Serin::before(up.address, &format!("[trace]\nendpoint = \"http://{nowhere}\"\nqueue = 1\n"));
     for _ in 0..600 {
         assert_eq!(wire::get(serin.traffic(), "/").status, 200);
     }
+    // One batch is tried until it is given up; what found no room beside it is lost at once. Both are counted.
+    serin.reaches("serin_trace_spans_total{outcome=\"queue_full\"}", 1.0);
+    serin.reaches("serin_trace_spans_total{outcome=\"unreachable\"}", 1.0);
     serin.stop();
     let mut refusing = Collector::start(&["401"]);
     let serin = Serin::before(up.address, &refusing.section(""));

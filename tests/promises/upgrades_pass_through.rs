@@ -1,11 +1,11 @@
 //! A connection that goes on in another protocol passes byte for byte, and stays accounted for to its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::process::{Command, Stdio};
 
 use crate::support::upstream::{Upstream, whole};
-use crate::support::wire::{self, connect, find, more};
+use crate::support::wire::{self, connect, find, more, read_until};
 use crate::support::{Serin, eventually, peer};
 
 const WEBSOCKETS: &[&str] = &["websockets==15.0.1"];
@@ -25,14 +25,6 @@ fn echoes() -> Upstream {
         let _ = out.write_all(b"goodbye");
         false
     })
-}
-
-fn read_until(stream: &mut TcpStream, end: &[u8]) -> Vec<u8> {
-    let mut seen = Vec::new();
-    while find(&seen, end).is_none() {
-        assert!(more(stream, &mut seen), "{:?}", String::from_utf8_lossy(&seen));
-    }
-    seen
 }
 
 fn ended(serin: &Serin, outcome: &str) {

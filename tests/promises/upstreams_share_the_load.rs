@@ -1,17 +1,12 @@
 //! Several upstreams share a route; one that fails is left alone, another takes over, and it comes back by itself.
 
 use std::io::Write;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::support::upstream::{Upstream, chunk, chunked, whole};
 use crate::support::wire::{self, post};
-use crate::support::{Serin, eventually};
-
-fn nowhere() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
+use crate::support::{Serin, eventually, nowhere};
 
 fn before(upstreams: &[(&str, std::net::SocketAddr)], extra: &str) -> Serin {
     let sections: String = upstreams

@@ -202,13 +202,19 @@ async fn send_on(request: upstream::Request) -> Option<Seen> {
 
 /// Nothing that concerns this hop, and nothing that is ours, is left.
 fn check_head(head: &HeaderMap) {
-    for name in ["connection", "keep-alive", "transfer-encoding", "upgrade", "proxy-authorization"] {
-        assert!(!head.contains_key(name), "{name} travels on");
-    }
+    check_hop(head);
+    assert!(!head.contains_key("proxy-authorization"), "proxy-authorization travels on");
     assert!(head.keys().all(|name| !name.as_str().starts_with("x-serin-")));
     for (name, value) in redact::headers(head) {
         let secret = ["authorization", "cookie", "x-api-key"].contains(&name.as_str());
         assert!(!secret || value.starts_with("<withheld "), "{name}: {value}");
+    }
+}
+
+/// Nothing that concerns this hop is left.
+fn check_hop(head: &HeaderMap) {
+    for name in ["connection", "keep-alive", "transfer-encoding", "upgrade"] {
+        assert!(!head.contains_key(name), "{name} travels on");
     }
 }
 
@@ -238,6 +244,7 @@ async fn ask(pieces: &[&[u8]]) -> Option<Seen> {
         let (head, body) = sender.send_request(request).await.ok()?.into_parts();
         let mut headers = head.headers;
         headers::end_hop(&mut headers);
+        check_hop(&headers);
         let _ = redact::headers(&headers);
         let body = body.collect().await.ok().map(|body| body.to_bytes());
         Some(Seen { line: head.status.to_string(), headers, body })

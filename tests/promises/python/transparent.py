@@ -10,6 +10,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import urllib.request
 PROGRAM, DIRECTORY = sys.argv[1], sys.argv[2]
 CLIENT = {4: "10.9.0.2", 6: "fd09::2"}
 SERVER = {4: "10.9.0.9", 6: "fd09::9"}
+OTHER_USER = 1
 
 
 def run(*command):
@@ -58,7 +60,7 @@ def expect(found, wanted):
 class Serin:
     """A running program that listens on one address and writes what it says where we can read it."""
 
-    def __init__(self, listen, extra="", name="serin"):
+    def __init__(self, listen, extra="", name="serin", user=None):
         here = os.path.join(DIRECTORY, name)
         os.makedirs(here)
         with open(os.path.join(here, "config.toml"), "w") as file:
@@ -67,7 +69,15 @@ class Serin:
                 f'[canary]\nenabled = false\n[record]\ndir = "{here}/data"\n'
             )
         self.here = here
-        self.child = subprocess.Popen([PROGRAM], cwd=here, stderr=subprocess.PIPE, text=True)
+        program = PROGRAM
+        if user is not None:
+            # That user may not enter where the program and the directory are.
+            program = shutil.copy(PROGRAM, here)
+            os.chmod(DIRECTORY, 0o755)
+            os.chown(here, user, user)
+        self.child = subprocess.Popen(
+            [program], cwd=here, stderr=subprocess.PIPE, text=True, user=user, group=user, extra_groups=user and []
+        )
         atexit.register(self.child.kill)  # whatever goes wrong below: nothing is left running
         for line in self.child.stderr:
             if found := re.search(r"admin=(\S+)", line):
@@ -162,10 +172,23 @@ def a_loop_is_seen():
     serin.stop()
 
 
+def a_rule_for_all_but_its_own_user_catches_no_connection_of_its():
+    """As docs/operating.md has it: on the client's own machine, all go to Serin but what Serin's user sends."""
+    serin = Serin("127.0.0.1:7005", NO_ENGINE, "user", OTHER_USER)
+    rules(
+        "table inet t { chain out { type nat hook output priority -100;\n"
+        f"tcp dport 8000 meta skuid != {OTHER_USER} redirect to :7005\n}}\n}}\n"
+    )
+    expect(ask(SERVER[4], CLIENT[4], "x"), (200, f"{SERVER[4]} heard x for meant.test"))
+    expect(serin.metric('serin_proxy_requests_total{outcome="complete",upstream="original"}'), 1.0)
+    serin.stop()
+
+
 prepare()
 both_kinds_of_address("")
 an_upstream_is_known_by_its_address()
 elsewhere_is_refused()
 a_loop_is_seen()
+a_rule_for_all_but_its_own_user_catches_no_connection_of_its()
 rules("")
 print("ok")

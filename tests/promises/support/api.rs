@@ -74,7 +74,7 @@ impl Api {
                        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]})
             }
             Api::Chat => {
-                let message = json!({"role": "assistant", "content": "hello", "reasoning_content": "hm"});
+                let message = json!({"role": "assistant", "content": "hello", "reasoning_content": "hmx"});
                 json!({"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "usage": chat_usage(),
                        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
             }

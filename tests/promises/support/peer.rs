@@ -117,7 +117,7 @@ pub fn uvicorn(options: &[&str]) -> Peer {
     Peer { child, address }
 }
 
-/// nginx on a free port in front of `upstream`, with these lines in its `location /`.
+/// nginx on a free port in front of `upstream`, with these lines in its `location /`; they may set the HTTP version.
 pub fn nginx(dir: &Path, upstream: SocketAddr, location: &str) -> Peer {
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
     let program = program.iter().find(|path| Path::new(path).exists()).expect("nginx is needed");
@@ -129,12 +129,13 @@ pub fn nginx(dir: &Path, upstream: SocketAddr, location: &str) -> Peer {
             .iter()
             .map(|name| format!("{name}_temp_path {}/{name};", dir.display()))
             .collect();
+        let version = if location.contains("proxy_http_version") { "" } else { "proxy_http_version 1.1;" };
         std::fs::write(
             &config,
             format!(
                 "daemon off; master_process off; pid {0}/pid; error_log {0}/error.log;\n\
                  events {{ }}\nhttp {{ access_log off; {temporary} client_max_body_size 0;\n\
-                 server {{ listen {address}; location / {{ proxy_http_version 1.1; proxy_set_header Connection '';\n\
+                 server {{ listen {address}; location / {{ {version} proxy_set_header Connection '';\n\
                  proxy_pass http://{upstream}; {location} }} }} }}\n",
                 dir.display()
             ),

@@ -73,6 +73,14 @@ impl Program {
         assert!(sent.success());
     }
 
+    /// Sets the size that its files may have; `unlimited` or bytes. This stands for a disk that is full.
+    pub fn file_limit(&self, limit: &str) {
+        let set = Command::new("prlimit")
+            .args(["--pid", &self.pid().to_string(), &format!("--fsize={limit}:unlimited")])
+            .status();
+        assert!(set.is_ok_and(|status| status.success()), "prlimit (util-linux) is needed");
+    }
+
     /// A figure of `/proc/PID/status`, in kilobytes.
     pub fn kilobytes(&self, name: &str) -> usize {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();

@@ -52,6 +52,11 @@ pub fn get(address: SocketAddr, path: &str) -> Answer {
     send(address, format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes())
 }
 
+/// Tells an admin side to read its configuration again.
+pub fn reload(admin: SocketAddr) -> Answer {
+    send(admin, b"POST /-/reload HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+}
+
 /// A POST of JSON with further header lines, as bytes.
 pub fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let mut request = format!(
@@ -110,6 +115,20 @@ pub fn more(stream: &mut impl Read, into: &mut Vec<u8>) -> bool {
             true
         }
     }
+}
+
+/// Reads until `end` has come; everything read.
+pub fn read_until(stream: &mut impl Read, end: &[u8]) -> Vec<u8> {
+    let mut seen = Vec::new();
+    while find(&seen, end).is_none() {
+        let goes_on = more(stream, &mut seen);
+        assert!(goes_on, "{:?} never came after {:?}", bytes_shown(end), bytes_shown(&seen));
+    }
+    seen
+}
+
+fn bytes_shown(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
 }
 
 /// Replaces chunked bytes by the body they carry; `false` if the last chunk never came.
