@@ -4,6 +4,7 @@ pub mod heads;
 pub mod keepalive;
 pub mod patient;
 pub mod redirected;
+mod seldom;
 pub mod switched;
 pub mod tls;
 
@@ -32,6 +33,7 @@ use crate::units::Span;
 use heads::{Ambiguous, Doubt, Watched};
 use patient::Patient;
 use redirected::Redirected;
+use seldom::Seldom;
 use switched::Place;
 use tls::Tls;
 
@@ -221,8 +223,8 @@ async fn serve<I, S, B>(
                 tracing::debug!(%error, "a connection ended with an error");
             }
         }
-        () = silence => tracing::debug!("a connection brought no request and was closed"),
-        () = leavings.read(limits.header_read.0) => {}
+        () = Seldom::new(silence) => tracing::debug!("a connection brought no request and was closed"),
+        () = Seldom::new(leavings.read(limits.header_read.0)) => {}
     }
     // What no longer speaks HTTP goes on here, under this connection's permit, and is waited for at a stop.
     if let Some(switched) = place.take() {

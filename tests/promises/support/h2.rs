@@ -41,10 +41,10 @@ fn on_one_connection<T>(address: SocketAddr, work: impl AsyncFnOnce(Sender) -> T
         let stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
         let (sender, connection) = handshake.await.unwrap();
-        let connection = tokio::spawn(connection);
-        let done = work(sender).await;
-        connection.abort();
-        done
+        // Driven until it is dropped.
+        let mut driver = tokio::task::JoinSet::new();
+        driver.spawn(connection);
+        work(sender).await
     })
 }
 
