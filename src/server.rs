@@ -23,6 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use prometheus::IntCounter;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -70,18 +71,33 @@ struct Source {
     redirected: Option<Redirected>,
 }
 
+/// How a connection came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Or for a reason that is counted elsewhere.
+    Well,
+    /// It brought something that is no head of a request (RFC 9112, section 3).
+    ByBadHead,
+}
+
 /// A bound listener and how its connections are served.
 pub struct Server {
     listener: TcpListener,
     tls: Option<Tls>,
     limits: Limits,
     permits: Arc<Semaphore>,
+    bad_heads: Option<IntCounter>,
 }
 
 impl Server {
     /// `permits` bounds the open connections of every server it is shared with.
     pub fn new(listener: TcpListener, tls: Option<Tls>, limits: Limits, permits: Arc<Semaphore>) -> Self {
-        Self { listener, tls, limits, permits }
+        Self { listener, tls, limits, permits, bad_heads: None }
+    }
+
+    /// Counts heads that cannot be read.
+    pub fn counting(self, bad_heads: IntCounter) -> Self {
+        Self { bad_heads: Some(bad_heads), ..self }
     }
 
     /// Serves until `stop` turns true, then drains: no new connections, live ones end after their exchange, and what is
@@ -126,20 +142,22 @@ impl Server {
             };
             let (protocol, tls, service) = (protocol.clone(), self.tls.clone(), service.clone());
             let watchers = (graceful.watcher(), graceful.watcher());
-            let limits = self.limits;
+            let (limits, bad_heads) = (self.limits, self.bad_heads.clone());
             live.spawn(async move {
                 let _permit = permit;
                 let _ = stream.set_nodelay(true).and_then(|()| keepalive::switch_on(&stream));
                 let redirected = if limits.transparent { Redirected::of(&stream) } else { None };
                 let source = Source { peer: Peer(peer), redirected };
                 let stream = Patient::new(stream, limits.client_stall.0);
-                match tls {
+                let ended = match tls {
                     None => serve(&protocol, stream, (service, source), watchers, limits).await,
-                    Some(tls) => {
-                        if let Some(stream) = tls.accept(stream, limits.handshake.0).await {
-                            serve(&protocol, stream, (service, source), watchers, limits).await;
-                        }
-                    }
+                    Some(tls) => match tls.accept(stream, limits.handshake.0).await {
+                        Some(stream) => serve(&protocol, stream, (service, source), watchers, limits).await,
+                        None => Ended::Well,
+                    },
+                };
+                if let (Ended::ByBadHead, Some(bad_heads)) = (ended, bad_heads) {
+                    bad_heads.inc();
                 }
             });
         }
@@ -188,7 +206,8 @@ async fn serve<I, S, B>(
     (service, source): (S, Source),
     (watcher, until_all_ends): (Watcher, Watcher),
     limits: Limits,
-) where
+) -> Ended
+where
     I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     S: tower::Service<hyper::Request<Incoming>, Response = hyper::Response<B>, Error = Infallible>,
     S: Clone + Send + 'static,
@@ -216,11 +235,13 @@ async fn serve<I, S, B>(
             std::future::pending::<()>().await;
         }
     };
+    let mut how = Ended::Well;
     tokio::select! {
         biased;
         ended = watcher.watch(connection) => {
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection ended with an error");
+                how = Ended::by(&error);
             }
         }
         () = Seldom::new(silence) => tracing::debug!("a connection brought no request and was closed"),
@@ -231,6 +252,16 @@ async fn serve<I, S, B>(
         switched.await;
     }
     drop(until_all_ends);
+    how
+}
+
+impl Ended {
+    fn by(error: &BoxError) -> Self {
+        match error.downcast_ref::<hyper::Error>() {
+            Some(error) if error.is_parse() => Self::ByBadHead,
+            _ => Self::Well,
+        }
+    }
 }
 
 /// Counts the requests a connection has brought, notes on each who sent it, marks those whose framing is in doubt, and gives

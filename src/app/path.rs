@@ -61,7 +61,8 @@ fn run(listener: TcpListener, proxy: Proxy, shared: Shared, permits: Arc<Semapho
     let Shared { tls, limits, recorder, stopped } = shared;
     runtime.block_on(async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let server = Server::new(listener, tls, limits, permits);
+        let bad_heads = proxy.parts().accounts.bad_heads();
+        let server = Server::new(listener, tls, limits, permits).counting(bad_heads);
         Ok(server.run(proxy, stopped, move || recorder.stopping()).await)
     })
     // The runtime ends here, and with it whatever a connection has left behind.

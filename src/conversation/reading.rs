@@ -5,6 +5,9 @@ use super::projection::{Key, Node, Projected};
 use crate::journal::{Capture, End, Exchange};
 use crate::openai::{Answer, CHAT_PATH, ChatRequest};
 
+/// A request with more messages belongs to no conversation: hashing millions of them would keep every other record waiting.
+const MOST_MESSAGES: usize = 10_000;
+
 /// An exchange as a turn of a conversation.
 #[derive(Clone, Debug)]
 pub struct Reading {
@@ -56,6 +59,7 @@ impl Reading {
         };
         if exchange.request_capture() == Capture::Whole
             && let Some(request) = ChatRequest::parse(&exchange.request_body)
+            && request.messages.len() <= MOST_MESSAGES
         {
             reading.read_request(key, &request);
             reading.read_answers(key);
@@ -168,6 +172,15 @@ mod tests {
         let mut cut = turn(r#"{"messages":[]}"#, "{}", "application/json");
         cut.set_request_capture(Capture::Truncated);
         assert!(!Reading::of(&Key::of_tenant("default"), &cut).readable);
+    }
+
+    #[test]
+    fn a_body_of_ever_so_many_messages_is_not_read() {
+        let read = |count: usize| {
+            let body = format!(r#"{{"messages":[{}]}}"#, vec!["1"; count].join(","));
+            Reading::of(&Key::of_tenant("default"), &turn(body, "{}", "application/json")).readable
+        };
+        assert!(read(MOST_MESSAGES) && !read(MOST_MESSAGES + 1));
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

@@ -39,9 +39,7 @@ struct Books {
     cancel: HistogramVec,
     cancelled_age: HistogramVec,
     in_flight: IntGauge,
-    shed: IntCounter,
-    forged: IntCounter,
-    too_large: IntCounter,
+    refused: Refused,
     fallback: IntCounterVec,
     bytes: IntCounterVec,
     workers: IntCounterVec,
@@ -70,7 +68,7 @@ impl Accounts {
         let client = origin == Origin::Client;
         if self.0.taken.fetch_add(1, Relaxed) >= self.0.most.load(Relaxed) {
             self.0.taken.fetch_sub(1, Relaxed);
-            self.0.shed.inc_by(client.into());
+            self.0.refused.shed.inc_by(client.into());
             return None;
         }
         self.0.in_flight.add(client.into());
@@ -133,11 +131,16 @@ impl Accounts {
     }
 
     pub fn too_large(&self, origin: Origin) {
-        self.0.too_large.inc_by((origin == Origin::Client).into());
+        self.0.refused.too_large.inc_by((origin == Origin::Client).into());
+    }
+
+    /// Counts connections that bring what is no request.
+    pub fn bad_heads(&self) -> IntCounter {
+        self.0.refused.bad_heads.clone()
     }
 
     pub fn forged_tag(&self) {
-        self.0.forged.inc();
+        self.0.refused.forged.inc();
     }
 
     pub fn fell_back(&self, origin: Origin, reason: &str) {
@@ -214,9 +217,7 @@ impl Books {
             cancel,
             cancelled_age,
             in_flight: metrics.gauge("serin_proxy_in_flight", "Exchanges that have begun and not ended."),
-            shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
-            too_large: metrics.counter("serin_proxy_too_large_total", "Requests refused for a body larger than [limits] body."),
-            forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
+            refused: Refused::register(metrics),
             fallback: metrics.counters(
                 "serin_proxy_fallback_total",
                 "Requests answered by the embedded engine in place of an upstream.",
@@ -262,6 +263,28 @@ impl Drop for Permit {
         self.books.live.remove(&self.id);
         self.books.taken.fetch_sub(1, Relaxed);
         self.books.in_flight.sub(self.client.into());
+    }
+}
+
+/// What was not let through.
+struct Refused {
+    shed: IntCounter,
+    too_large: IntCounter,
+    bad_heads: IntCounter,
+    forged: IntCounter,
+}
+
+impl Refused {
+    fn register(metrics: &Metrics) -> Self {
+        Self {
+            shed: metrics.counter("serin_proxy_shed_total", "Requests refused because [limits] in_flight was reached."),
+            too_large: metrics.counter("serin_proxy_too_large_total", "Requests refused for a body larger than [limits] body."),
+            bad_heads: metrics.counter(
+                "serin_proxy_bad_heads_total",
+                "Requests answered with 400 or 431 because their head could not be read; they are in no other counter.",
+            ),
+            forged: metrics.counter("serin_proxy_forged_tags_total", "Canary tags that did not verify and were removed."),
+        }
     }
 }
 

@@ -154,6 +154,20 @@ fn none_of_a_corpus_reaches_the_upstream_whole() {
     );
 }
 
+#[test]
+fn a_head_that_cannot_be_read_is_counted() {
+    let upstream = Upstream::canned(whole("200 OK", "text/plain", b"accepted"));
+    let serin = Serin::before(upstream.address, "");
+    let long = format!("GET /v1/models HTTP/1.1\r\nHost: h\r\nX-Long: {}\r\n\r\n", "x".repeat(200_000));
+    for (head, status) in
+        [("GET / HTTP/9.9\r\n\r\n", "400"), ("G@T / HTTP/1.1\r\n\r\n", "400"), (&long, "431")]
+    {
+        let answer = exchange(&serin, head.as_bytes());
+        assert!(answer.is_empty() && status == "431" || answer.contains(status), "{status}: {answer:?}");
+    }
+    serin.reaches("serin_proxy_bad_heads_total", 3.0);
+}
+
 /// Length and chunks together, in every order and disguise: each would be read by its chunks here and by its length
 /// elsewhere.
 const BOTH: &[&str] = &[
