@@ -110,6 +110,6 @@ impl tower::Service<hyper::Request<Incoming>> for Proxy {
 
     fn call(&mut self, request: hyper::Request<Incoming>) -> Self::Future {
         let parts = self.current();
-        Box::pin(async move { Ok(forward::forward(&parts, request).await) })
+        Box::pin(forward::forward(parts, request))
     }
 }

@@ -48,7 +48,7 @@ pub async fn answer(
     };
     let Some(group) = original.as_deref().or_else(|| parts.routes.choose(request.uri().path())) else {
         return match parts.embedded.as_ref().filter(|_| parts.routes.is_empty()) {
-            Some(engine) => alone(engine, exchange, request).await,
+            Some(engine) => Box::pin(alone(engine, exchange, request)).await,
             None => (refuse(&Refusal::NoRoute, form), Some(End::ProxyRefused)),
         };
     };
@@ -59,7 +59,7 @@ pub async fn answer(
     };
     if let (Some(engine), Some(request), Failure::Refused(_) | Failure::LeftAlone, true) =
         (&parts.embedded, unsent, &cause, eligible)
-        && let Some(response) = engine.stand_in(*request).await
+        && let Some(response) = Box::pin(engine.stand_in(*request)).await
     {
         let reason = if matches!(cause, Failure::LeftAlone) { "left_alone" } else { "refused" };
         parts.accounts.fell_back(exchange.origin(), reason);

@@ -1,6 +1,8 @@
 //! One request from its arrival to the moment its answer's body starts to flow.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -30,7 +32,8 @@ use crate::upstream::{self, Body, embedded};
 use crate::{clock, ids, redact};
 
 /// Forwards `request`, or answers it from here when nothing else can.
-pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Response {
+pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+    let parts = &*parts;
     let arrived = clock::now();
     let (mut head, body) = request.into_parts();
     let origin = origin(parts, &head.headers);
@@ -95,7 +98,7 @@ pub async fn forward(parts: &Parts, request: hyper::Request<Incoming>) -> Respon
     }
     let response = deliver(response, exchange, wish, parts.settings.idle, to_head);
     parts.accounts.overhead(origin, before + clock::now().duration_since(answered));
-    response
+    Ok(response)
 }
 
 /// Whether the request was refused for its size.

@@ -122,7 +122,8 @@ impl Http {
                 return Ok((Way::Alone(link), true));
             }
         }
-        Ok((self.open().await?, false))
+        // What is rare is kept out of the future that every request moves about.
+        Ok((Box::pin(self.open()).await?, false))
     }
 
     /// An unused HTTP/1.1 connection that is still open.
@@ -155,7 +156,7 @@ impl Http {
     async fn send(&self, mut request: Request) -> Result<Response, Failed> {
         target::origin_form(&mut request, self.host.as_ref(), &self.endpoint);
         if request.headers().contains_key(UPGRADE) {
-            return self.switch(request).await;
+            return Box::pin(self.switch(request)).await;
         }
         let mut fresh = false;
         loop {

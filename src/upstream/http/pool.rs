@@ -71,26 +71,29 @@ impl Link {
 
     /// Sends `request` and drives the connection until the head of the answer is here. The request comes back if nothing of
     /// it was sent.
-    pub async fn exchange(
+    pub fn exchange(
         &mut self,
         request: Request,
-    ) -> Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)> {
-        let mut answer = std::pin::pin!(self.sender.try_send_request(request));
+    ) -> impl Future<Output = Result<hyper::Response<Incoming>, (hyper::Error, Option<Request>)>> {
+        // Handed over before the future exists, which is moved about and had better be small.
+        let answer = self.sender.try_send_request(request);
         let connection = &mut self.connection;
-        std::future::poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
-                *connection = None;
-            }
-            answer.as_mut().poll(cx)
-        })
-        .await
-        .map_err(|mut error| {
-            let unsent = error.take_message();
-            (error.into_error(), unsent)
-        })
+        async move {
+            let mut answer = std::pin::pin!(answer);
+            let answered = std::future::poll_fn(|cx| {
+                if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                    return Poll::Ready(answer);
+                }
+                if connection.as_mut().is_some_and(|connection| connection.as_mut().poll(cx).is_ready()) {
+                    *connection = None;
+                }
+                answer.as_mut().poll(cx)
+            });
+            answered.await.map_err(|mut error| {
+                let unsent = error.take_message();
+                (error.into_error(), unsent)
+            })
+        }
     }
 
     /// Lets the connection do what it can now.
