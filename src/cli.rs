@@ -1,5 +1,6 @@
 //! The command line: arguments, exit codes, output.
 
+mod journal;
 mod lines;
 pub mod model;
 pub mod serve;
@@ -44,6 +45,11 @@ enum Command {
         #[command(subcommand)]
         command: sessions::Command,
     },
+    /// Look after what was recorded.
+    Journal {
+        #[command(subcommand)]
+        command: journal::Command,
+    },
     /// Models for the embedded engine.
     Model {
         #[command(subcommand)]
@@ -80,6 +86,7 @@ fn run(arguments: &Arguments) -> Result<(), Fault> {
             print(&format!("{}\n# hash {}\n", config.text(), config.hash()))
         }
         Some(Command::Sessions { command }) => sessions::run(command, &read()?),
+        Some(Command::Journal { command }) => journal::run(command, &read()?),
         Some(Command::Model { command }) => model::run(command),
     }
 }

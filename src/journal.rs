@@ -23,17 +23,20 @@ pub mod reader;
 pub mod record;
 mod scan;
 pub mod segment;
+pub mod verify;
 mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 pub use reader::{Damage, Reader};
 pub use record::{Capture, End, Exchange, Gap, Header, Level, Link, Origin, Phase, Record};
 pub use writer::{Journal, Options};
 
 /// Where a record lies. Ordered as records were written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Position {
     /// The number of the segment.
     pub segment: u64,

@@ -52,7 +52,7 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
     }
     let sessions = open(&dir)?;
     let damage = sessions.damage();
-    if damage.holes + damage.unreadable_segments + damage.undecodable_frames > 0 {
+    if damage.is_loss() {
         let _ = writeln!(
             std::io::stderr(),
             "serin: the journal in {} is damaged ({} holes, {} unreadable segments); what could be read is shown",
@@ -81,7 +81,7 @@ fn open(dir: &Path) -> Result<Sessions, Fault> {
     Conversations::read_only(dir).map_err(fault)
 }
 
-fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
+pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
     let line = serde_json::to_string(value);
     line.map(|line| escaped(&line) + "\n")
         .map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))

@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::record::Record;
 use super::scan::{Scan, ScannedFrame};
 use super::segment::{self, SegmentFile};
 use super::{Error, Position, Result};
 
 /// What could not be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Damage {
     /// Bytes that are no frame, with readable frames after them or in a segment that is no longer written.
     pub skipped_bytes: u64,
@@ -21,6 +23,13 @@ pub struct Damage {
     pub undecodable_frames: u64,
     /// Bytes at the end of the newest segment that are no whole frame: a torn or an ongoing write.
     pub torn_bytes: u64,
+}
+
+impl Damage {
+    /// Whether something that was written cannot be read. An unfinished write at the end is none.
+    pub fn is_loss(&self) -> bool {
+        self.holes + self.unreadable_segments + self.undecodable_frames > 0
+    }
 }
 
 /// An iterator over records with their positions.

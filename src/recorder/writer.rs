@@ -156,7 +156,7 @@ fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
         tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
     }
     let damage = &found.damage;
-    if damage.holes + damage.unreadable_segments + damage.undecodable_frames > 0 {
+    if damage.is_loss() {
         tracing::error!(
             dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,
             unreadable_segments = damage.unreadable_segments, undecodable_frames = damage.undecodable_frames,

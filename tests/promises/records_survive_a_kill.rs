@@ -1,5 +1,7 @@
 //! Nothing durable is lost by a kill, and what is on disk is read again at the next start.
 
+use std::path::{Path, PathBuf};
+
 use crate::support::program::Program;
 use crate::support::upstream::{Upstream, whole};
 use crate::support::{eventually, program, value, wire};
@@ -31,4 +33,54 @@ fn every_acknowledged_turn_is_there_after_kill_9() {
         assert!(found >= durable, "round {round}: {durable} were durable, {found} are there");
         durable = found;
     }
+}
+
+/// What `journal verify` says, with its exit code.
+fn verify(dir: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let output = program::run(dir, &[&["journal", "verify"], more].concat());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let inside = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let epochs = inside(&dir.join("data")).filter(|path| path.is_dir() && !path.ends_with("canary"));
+    epochs.flat_map(|epoch| inside(&epoch).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn what_was_recorded_is_proven_and_damage_is_a_finding() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"choices\":[]}"));
+    let dir = tempfile::tempdir().unwrap();
+    let (code, _, complaint) = verify(dir.path(), &["--dir", "nowhere"]);
+    assert_eq!((code, complaint.contains("no recordings at nowhere")), (Some(66), true), "{complaint}");
+    for kill in [false, true] {
+        let mut serin = Program::before(upstream.address, dir.path());
+        for number in 0..20 {
+            let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"{kill}.{number}\"}}]}}");
+            wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", body.as_bytes()));
+        }
+        let full = "serin_recorder_turns_total{outcome=\"full\",reason=\"\"}";
+        eventually("all are durable", || serin.metric(full).filter(|count| *count >= 20.0));
+        // While it writes, and after it was stopped or killed.
+        assert_eq!(verify(dir.path(), &[]).0, Some(0));
+        serin.signal(if kill { "KILL" } else { "TERM" });
+        serin.wait();
+    }
+    let (code, said, _) = verify(dir.path(), &[]);
+    assert!(code == Some(0) && said.contains(": sound\n") && said.contains("40 exchanges"), "{said}");
+    let (_, said, _) = verify(dir.path(), &["--json"]);
+    let proof: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    let found = [&proof["exchanges"], &proof["proven_bodies"], &proof["partial_bodies"], &proof["faults"]];
+    assert_eq!(found.map(|count| count.as_u64().unwrap()), [40, 80, 0, 0], "{proof}");
+
+    // One bit, in the middle of what the first run has written.
+    let segment = segments(dir.path()).into_iter().min().unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = (256 + bytes.len()) / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    let (code, said, complaint) = verify(dir.path(), &[]);
+    assert!(code == Some(1) && said.contains(": DAMAGED\n") && said.contains("in 1 holes"), "{said}");
+    assert!(complaint.starts_with("serin: damaged: ") && complaint.lines().count() == 1, "{complaint}");
 }

@@ -1,0 +1,115 @@
+//! `serin journal`
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::sessions::json;
+use crate::app::{Fault, code};
+use crate::config::Config;
+use crate::journal::verify::{Proof, verify};
+use crate::journal::{self, Damage};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Read everything that was recorded and compare each body with the hash noted for it.
+    #[command(
+        after_help = "Exits with 1 where something is damaged. May run beside the process that records.\n\nExample: serin journal verify"
+    )]
+    Verify {
+        /// Read this journal instead of the configured one.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+        /// Print JSON, one object for each journal.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// One journal's proof, as JSON has it.
+#[derive(Serialize)]
+struct Verified<'a> {
+    dir: &'a Path,
+    sound: bool,
+    #[serde(flatten)]
+    proof: &'a Proof,
+}
+
+/// Clients' journal, and the canaries' below it.
+pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
+    let Command::Verify { dir, json: as_json } = command;
+    let clients = dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
+    let mut broken = Vec::new();
+    for dir in std::iter::once(clients).chain(canaries) {
+        let proof = verify(&dir).map_err(fault)?;
+        let verified = Verified { dir: &dir, sound: proof.is_sound(), proof: &proof };
+        super::print(&if *as_json { json(&verified)? } else { text(&dir, &proof) })?;
+        if !proof.is_sound() {
+            broken.push(dir.display().to_string());
+        }
+    }
+    match broken.is_empty() {
+        true => Ok(()),
+        false => Err(Fault::new(
+            code::FINDING,
+            format!(
+                "damaged: {}; what can be read is still served, and what is whole can be copied away",
+                broken.join(" and ")
+            ),
+        )),
+    }
+}
+
+fn text(dir: &Path, proof: &Proof) -> String {
+    let Proof { segments, exchanges, links, gaps, lost_exchanges, .. } = proof;
+    let Damage { skipped_bytes, holes, unreadable_segments, undecodable_frames, torn_bytes } = proof.damage;
+    let mut text = format!("{}: {}\n", dir.display(), if proof.is_sound() { "sound" } else { "DAMAGED" });
+    let _ = writeln!(text, "  holds    {exchanges} exchanges and {links} links in {segments} segments");
+    let _ = writeln!(
+        text,
+        "  bodies   {} as recorded ({} bytes), {} not kept whole",
+        proof.proven_bodies, proof.proven_bytes, proof.partial_bodies
+    );
+    if *gaps > 0 {
+        let _ = writeln!(text, "  gaps     {gaps}, in which {lost_exchanges} exchanges went unrecorded");
+    }
+    if proof.unknown > 0 {
+        let _ = writeln!(text, "  later    {} records of a later version", proof.unknown);
+    }
+    if proof.damage.is_loss() {
+        let _ = writeln!(
+            text,
+            "  unread   {skipped_bytes} bytes in {holes} holes, {unreadable_segments} segments, {undecodable_frames} frames"
+        );
+    }
+    if torn_bytes > 0 {
+        let _ = writeln!(text, "  end      {torn_bytes} bytes of an unfinished write");
+    }
+    for fault in &proof.first_faults {
+        let at = fault.position;
+        let _ = writeln!(
+            text,
+            "  fault    {} in segment {} at {}, record {}: {}",
+            fault.id.escape_debug(),
+            at.segment,
+            at.offset,
+            at.index,
+            fault.what
+        );
+    }
+    if proof.faults > proof.first_faults.len() as u64 {
+        let _ = writeln!(text, "  fault    and {} more", proof.faults - proof.first_faults.len() as u64);
+    }
+    text
+}
+
+fn fault(error: journal::Error) -> Fault {
+    let code = match &error {
+        journal::Error::Missing { .. } => code::UNREADABLE,
+        _ => code::IO,
+    };
+    Fault::new(code, error.to_string())
+}
