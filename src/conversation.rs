@@ -100,9 +100,9 @@ impl Conversations {
             // It opened and cannot be used: derived as it is, it is made anew.
             Err(Error::Index(_)) => {
                 drop(index);
-                index = Index::replace(&path)?;
-                stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-                follow(&key, dir, &mut index, &mut stitcher)?
+                let opened;
+                (index, stitcher, opened) = anew(&key, dir)?;
+                opened
             }
             followed => followed?,
         };
@@ -123,6 +123,17 @@ impl Conversations {
             index_faults: 0,
             opened,
         })
+    }
+
+    /// Makes the index anew from the journal, whatever it was. Interrupted, it is finished by whoever opens the directory
+    /// next.
+    ///
+    /// # Errors
+    /// As [`Conversations::open`].
+    pub fn reindex(&mut self) -> Result<CaughtUp> {
+        let found;
+        (self.index, self.stitcher, found) = anew(&self.key, &self.dir)?;
+        Ok(found)
     }
 
     /// Opens a directory for reading, whether or not somebody records there, and whether or not its index is whole.
@@ -257,6 +268,14 @@ pub fn rebuild(dir: &Path) -> Result<Index> {
     let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
     follow(&key, dir, &mut index, &mut stitcher)?;
     Ok(index)
+}
+
+/// A new index on disk in the place of the old, and a stitcher that knows what it knows.
+fn anew(key: &Key, dir: &Path) -> Result<(Index, Stitcher, CaughtUp)> {
+    let mut index = Index::replace(&dir.join(INDEX_FILE))?;
+    let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
+    let found = follow(key, dir, &mut index, &mut stitcher)?;
+    Ok((index, stitcher, found))
 }
 
 /// Brings an index up to the end of the journal, from its beginning if the index belongs to another journal.

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::sessions::json;
+use super::sessions::{fault, json};
 use crate::app::{Fault, code};
 use crate::config::Config;
+use crate::conversation::Conversations;
 use crate::journal::verify::{Proof, verify};
 use crate::journal::{self, Damage};
 
@@ -26,6 +27,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Make the index anew, which `sessions` reads, from what was recorded.
+    #[command(
+        after_help = "The index is derived: nothing is lost by this. Stop the process that records first.\n\nExample: serin journal rebuild"
+    )]
+    Rebuild {
+        /// Of this journal instead of the configured one.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// One journal's proof, as JSON has it.
@@ -39,14 +49,33 @@ struct Verified<'a> {
 
 /// Clients' journal, and the canaries' below it.
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let Command::Verify { dir, json: as_json } = command;
+    let (Command::Verify { dir, .. } | Command::Rebuild { dir }) = command;
     let clients = dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    if !clients.is_dir() {
+        return Err(fault(journal::Error::Missing(clients).into()));
+    }
     let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
+    let dirs: Vec<_> = std::iter::once(clients).chain(canaries).collect();
+    match command {
+        Command::Verify { json, .. } => prove(&dirs, *json),
+        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir)),
+    }
+}
+
+fn rebuild(dir: &Path) -> Result<(), Fault> {
+    let mut conversations = Conversations::open(dir).map_err(fault)?;
+    let found = conversations.reindex().map_err(fault)?;
+    conversations.commit().map_err(fault)?;
+    let damage = if found.damage.is_loss() { "; parts are damaged, see `serin journal verify`" } else { "" };
+    super::print(&format!("{}: the index is made anew of {} records{damage}\n", dir.display(), found.records))
+}
+
+fn prove(dirs: &[PathBuf], as_json: bool) -> Result<(), Fault> {
     let mut broken = Vec::new();
-    for dir in std::iter::once(clients).chain(canaries) {
-        let proof = verify(&dir).map_err(fault)?;
-        let verified = Verified { dir: &dir, sound: proof.is_sound(), proof: &proof };
-        super::print(&if *as_json { json(&verified)? } else { text(&dir, &proof) })?;
+    for dir in dirs {
+        let proof = verify(dir).map_err(|error| fault(error.into()))?;
+        let verified = Verified { dir, sound: proof.is_sound(), proof: &proof };
+        super::print(&if as_json { json(&verified)? } else { text(dir, &proof) })?;
         if !proof.is_sound() {
             broken.push(dir.display().to_string());
         }
@@ -104,12 +133,4 @@ fn text(dir: &Path, proof: &Proof) -> String {
         let _ = writeln!(text, "  fault    and {} more", proof.faults - proof.first_faults.len() as u64);
     }
     text
-}
-
-fn fault(error: journal::Error) -> Fault {
-    let code = match &error {
-        journal::Error::Missing { .. } => code::UNREADABLE,
-        _ => code::IO,
-    };
-    Fault::new(code, error.to_string())
 }

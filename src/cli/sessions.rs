@@ -101,7 +101,7 @@ fn escaped(json: &str) -> String {
     out
 }
 
-fn fault(error: Error) -> Fault {
+pub(super) fn fault(error: Error) -> Fault {
     let code = match &error {
         Error::Unknown(_) | Error::Ambiguous { .. } | Error::Journal(journal::Error::Missing { .. }) => {
             code::UNREADABLE

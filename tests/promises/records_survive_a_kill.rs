@@ -84,3 +84,36 @@ fn what_was_recorded_is_proven_and_damage_is_a_finding() {
     assert!(code == Some(1) && said.contains(": DAMAGED\n") && said.contains("in 1 holes"), "{said}");
     assert!(complaint.starts_with("serin: damaged: ") && complaint.lines().count() == 1, "{complaint}");
 }
+
+#[test]
+fn the_index_is_made_anew_and_lists_the_same() {
+    let upstream = Upstream::canned(whole("200 OK", "application/json", b"{\"choices\":[]}"));
+    let dir = tempfile::tempdir().unwrap();
+    let mut serin = Program::before(upstream.address, dir.path());
+    for number in 0..10 {
+        let body = format!("{{\"messages\":[{{\"role\":\"user\",\"content\":\"{number}\"}}]}}");
+        wire::send(serin.traffic, &wire::post("/v1/chat/completions", "", body.as_bytes()));
+    }
+    let rebuild = || program::run(dir.path(), &["journal", "rebuild"]);
+    // Beside the process that writes it, it is refused.
+    let refused = rebuild();
+    let complaint = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        refused.status.code() == Some(74) && complaint.contains("in use by another process"),
+        "{complaint}"
+    );
+    serin.signal("TERM");
+    serin.wait();
+    let list = || {
+        let listed = program::run(dir.path(), &["sessions", "list", "--json"]);
+        String::from_utf8(listed.stdout).unwrap()
+    };
+    let before = list();
+    assert_eq!(before.lines().count(), 10);
+    // One that is in the way, whole or not.
+    std::fs::write(dir.path().join("data/index.sqlite"), b"no index at all").unwrap();
+    let done = rebuild();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert!(String::from_utf8_lossy(&done.stdout).contains("made anew of 20 records"));
+    assert_eq!(list(), before);
+}
