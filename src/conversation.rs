@@ -16,13 +16,14 @@ pub mod stitch;
 pub mod view;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use catch_up::CaughtUp;
 pub use index::Filter;
 pub use sessions::Sessions;
 pub use view::{Session, SessionLine, Turn};
 
-use crate::journal::{self, Exchange, Gap, Journal, Options, Position, Reader, Record};
+use crate::journal::{self, Exchange, Gap, Journal, Keep, Keychain, Lsn, Options, Reader, Record};
 use index::{Index, TurnRow, Watermark};
 use projection::Key;
 use reading::{Reading, is_turn};
@@ -39,11 +40,12 @@ const INDEX_FILE: &str = "index.sqlite";
 pub struct Conversations {
     key: Key,
     dir: PathBuf,
+    keys: Arc<Keychain>,
     journal: Journal,
     stitcher: Stitcher,
     index: Index,
-    /// One for each record appended since the last commit.
-    pending: Vec<Pending>,
+    /// What was appended since the last commit and goes into the index.
+    pending: Vec<(Lsn, Pending)>,
     /// Whether the index has missed a commit and must read the journal.
     index_behind: bool,
     /// Commits to let pass before the index is tried again, and the number after the next failure.
@@ -56,8 +58,6 @@ pub struct Conversations {
 enum Pending {
     Turn(Box<TurnRow>),
     Gap(Gap),
-    /// A record that the index does not hold by itself.
-    Other,
 }
 
 /// What may go wrong with conversations.
@@ -91,17 +91,18 @@ impl Conversations {
     /// # Errors
     /// As [`Conversations::open`].
     pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
+        let keys = options.keys.clone();
         let mut journal = Journal::open(dir, options)?;
         let key = Key::of_tenant("default");
         let path = dir.join(INDEX_FILE);
         let mut index = Index::open(&path)?;
         let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-        let opened = match follow(&key, dir, &mut index, &mut stitcher) {
+        let opened = match follow(&key, dir, &keys, &mut index, &mut stitcher) {
             // It opened and cannot be used: derived as it is, it is made anew.
             Err(Error::Index(_)) => {
                 drop(index);
                 let opened;
-                (index, stitcher, opened) = anew(&key, dir)?;
+                (index, stitcher, opened) = anew(&key, dir, &keys)?;
                 opened
             }
             followed => followed?,
@@ -109,14 +110,14 @@ impl Conversations {
         for link in &opened.missing_links {
             journal.append(&Record::Link(link.clone()))?;
         }
-        let pending = opened.missing_links.iter().map(|_| Pending::Other).collect();
         Ok(Conversations {
             key,
             dir: dir.to_owned(),
+            keys,
             journal,
             stitcher,
             index,
-            pending,
+            pending: Vec::new(),
             index_behind: false,
             commits_to_wait: 0,
             next_wait: 0,
@@ -132,7 +133,7 @@ impl Conversations {
     /// As [`Conversations::open`].
     pub fn reindex(&mut self) -> Result<CaughtUp> {
         let found;
-        (self.index, self.stitcher, found) = anew(&self.key, &self.dir)?;
+        (self.index, self.stitcher, found) = anew(&self.key, &self.dir, &self.keys)?;
         Ok(found)
     }
 
@@ -141,7 +142,15 @@ impl Conversations {
     /// # Errors
     /// [`journal::Error::Missing`] where there is no such directory.
     pub fn read_only(dir: &Path) -> Result<Sessions> {
-        Sessions::open(dir)
+        Self::read_with(dir, &Arc::default())
+    }
+
+    /// As [`Conversations::read_only`], with the keys for what is encrypted.
+    ///
+    /// # Errors
+    /// As [`Conversations::read_only`].
+    pub fn read_with(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
+        Sessions::open(dir, keys)
     }
 
     /// Whether the directory or the segment in it was removed or moved by somebody else.
@@ -153,19 +162,19 @@ impl Conversations {
     ///
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
-    pub fn record(&mut self, exchange: Exchange) -> Result<()> {
+    pub fn record(&mut self, mut exchange: Exchange, keep: Keep) -> Result<()> {
         if !is_turn(&exchange) {
-            self.journal.append(&Record::Exchange(exchange))?;
-            self.pending.push(Pending::Other);
+            self.journal.record(exchange, keep, None)?;
             return Ok(());
         }
         let reading = Reading::of(&self.key, &exchange);
         let link = self.stitcher.link(&exchange, &reading);
         let row = TurnRow::of(&self.key, &exchange, &reading, &link);
         let footprint = Footprint::of(&self.key, &exchange, &reading, &link);
-        self.journal.append_together(&[Record::Exchange(exchange), Record::Link(link)])?;
+        exchange.answer = said(&reading).into();
+        let lsn = self.journal.record(exchange, keep, Some(link))?;
         self.stitcher.insert(footprint);
-        self.pending.extend([Pending::Turn(Box::new(row)), Pending::Other]);
+        self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(())
     }
 
@@ -174,8 +183,8 @@ impl Conversations {
     /// # Errors
     /// As [`Conversations::record`].
     pub fn gap(&mut self, gap: Gap) -> Result<()> {
-        self.journal.append(&Record::Gap(gap.clone()))?;
-        self.pending.push(Pending::Gap(gap));
+        let lsn = self.journal.append(&Record::Gap(gap.clone()))?;
+        self.pending.push((lsn, Pending::Gap(gap)));
         Ok(())
     }
 
@@ -184,10 +193,11 @@ impl Conversations {
     ///
     /// # Errors
     /// What the disk says; what was taken is kept for the next commit.
-    pub fn commit(&mut self) -> Result<Position> {
+    pub fn commit(&mut self) -> Result<Lsn> {
+        let written = self.journal.pending_bytes() > 0;
         let end = self.journal.commit()?;
         let pending = std::mem::take(&mut self.pending);
-        if pending.is_empty() && !self.index_behind {
+        if !written && !self.index_behind {
             return Ok(end);
         }
         if self.index_behind && self.commits_to_wait > 0 {
@@ -235,27 +245,31 @@ impl Conversations {
         self.next_wait = if followed { 0 } else { (self.next_wait * 2 + 1).min(MAX_COMMITS_TO_WAIT) };
     }
 
-    fn index_pending(&mut self, pending: &[Pending], end: Position) -> Result<()> {
-        let positions = self.journal.positions();
-        let segment_id = self.journal.segment_id().unwrap_or_default();
+    fn index_pending(&mut self, pending: &[(Lsn, Pending)], end: Lsn) -> Result<()> {
+        let replica = self.journal.replica();
         self.index.batch(|index| {
-            for (item, position) in pending.iter().zip(positions) {
+            for (lsn, item) in pending {
                 match item {
-                    Pending::Turn(row) => index.apply(row, *position)?,
-                    Pending::Gap(gap) => index.apply_gap(gap, *position)?,
-                    Pending::Other => {}
+                    Pending::Turn(row) => index.apply(row, *lsn)?,
+                    Pending::Gap(gap) => index.apply_gap(gap, *lsn)?,
                 }
             }
-            index.set_watermark(&Watermark { position: end, segment_id })
+            index.set_watermark(&Watermark { lsn: end, replica })
         })
     }
 
     fn catch_up(&mut self) -> Result<()> {
-        let from = self.index.watermark()?.position;
-        let mut reader = Reader::open_at(&self.dir, from)?;
+        let from = self.index.watermark()?.lsn;
+        let mut reader = Reader::open_at(&self.dir, from, self.keys.clone())?;
         catch_up::run(&self.key, &mut self.index, &mut self.stitcher, &mut reader)?;
         Ok(())
     }
+}
+
+/// The assembled answer, for when the response itself is no longer kept.
+fn said(reading: &Reading) -> Vec<u8> {
+    let choices = &reading.answer.fold.choices;
+    if choices.is_empty() { Vec::new() } else { serde_json::to_vec(choices).unwrap_or_default() }
 }
 
 /// Builds the index of a journal from nothing, in memory. It equals the live one.
@@ -266,25 +280,31 @@ pub fn rebuild(dir: &Path) -> Result<Index> {
     let key = Key::of_tenant("default");
     let mut index = Index::in_memory()?;
     let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-    follow(&key, dir, &mut index, &mut stitcher)?;
+    follow(&key, dir, &Arc::default(), &mut index, &mut stitcher)?;
     Ok(index)
 }
 
 /// A new index on disk in the place of the old, and a stitcher that knows what it knows.
-fn anew(key: &Key, dir: &Path) -> Result<(Index, Stitcher, CaughtUp)> {
+fn anew(key: &Key, dir: &Path, keys: &Arc<Keychain>) -> Result<(Index, Stitcher, CaughtUp)> {
     let mut index = Index::replace(&dir.join(INDEX_FILE))?;
     let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-    let found = follow(key, dir, &mut index, &mut stitcher)?;
+    let found = follow(key, dir, keys, &mut index, &mut stitcher)?;
     Ok((index, stitcher, found))
 }
 
 /// Brings an index up to the end of the journal, from its beginning if the index belongs to another journal.
-fn follow(key: &Key, dir: &Path, index: &mut Index, stitcher: &mut Stitcher) -> Result<CaughtUp> {
+fn follow(
+    key: &Key,
+    dir: &Path,
+    keys: &Arc<Keychain>,
+    index: &mut Index,
+    stitcher: &mut Stitcher,
+) -> Result<CaughtUp> {
     let watermark = index.watermark()?;
-    let mut reader = Reader::open_at(dir, watermark.position)?;
-    if reader.segment_id(watermark.position.segment)? != Some(watermark.segment_id) {
+    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?;
+    if reader.replica() != Some(watermark.replica) || journal::segment::limit(dir)? < watermark.lsn {
         index.clear()?;
-        reader = Reader::open(dir)?;
+        reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
     }
     for footprint in index.footprints(REMEMBERED_TURNS)? {
         stitcher.insert(footprint);

@@ -36,6 +36,14 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
+/// Bytes from hexadecimal. `None` where it is none.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? * 16 + digit(*low)?) as u8));
+    rest.is_empty().then(|| bytes.collect())?
+}
+
 fn dashed(bytes: &[u8; 16]) -> String {
     let digits = hex(bytes);
     format!("{}-{}-{}-{}-{}", &digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..])
@@ -51,6 +59,12 @@ mod tests {
         let late = sortable(1_700_000_000_001_000_000, [0; 10]);
         assert!(early < late);
         assert_eq!(early, "018bcfe5-6800-7fff-bfff-ffffffffffff");
+    }
+
+    #[test]
+    fn hexadecimal_is_read_back() {
+        assert_eq!(unhex(&hex(&[0, 0x7f, 0xff])), Some(vec![0, 0x7f, 0xff]));
+        assert_eq!((unhex("abc"), unhex("0g"), unhex("é")), (None, None, None));
     }
 
     #[test]

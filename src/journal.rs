@@ -18,33 +18,35 @@
 //! counts what it skipped. Kinds of frames and records that a reader does not know are skipped. The bytes are
 //! described for re-implementers in `docs/journal-format.md`.
 
+pub mod cipher;
+pub mod events;
+mod exchange;
+mod footer;
 pub mod frame;
-pub mod reader;
+pub mod fs;
+pub mod keys;
+mod lsn;
+pub mod pack;
+pub mod piece;
+mod reader;
 pub mod record;
+mod replica;
 mod scan;
+pub mod seal;
 pub mod segment;
+mod store;
 pub mod verify;
 mod writer;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
+pub use keys::Keychain;
+pub use lsn::Lsn;
+pub use pack::Keep;
 pub use reader::{Damage, Reader};
 pub use record::{Capture, End, Exchange, Gap, Header, Level, Link, Origin, Phase, Record};
-pub use writer::{Journal, Options};
-
-/// Where a record lies. Ordered as records were written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct Position {
-    /// The number of the segment.
-    pub segment: u64,
-    /// Bytes from the start of the segment file to the frame.
-    pub offset: u64,
-    /// Which record of that frame, from 0.
-    pub index: u32,
-}
+pub use writer::{Journal, Options, Sync};
 
 /// What may go wrong with a journal.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +61,8 @@ pub enum Error {
     TooLarge { bytes: usize, limit: usize },
     #[error("{bytes} bytes wait for the disk, the limit is {limit}; drop the record and count it")]
     Full { bytes: usize, limit: usize },
-    #[error("no readable record at segment {segment}, offset {offset}, record {index}; run `serin journal verify`", segment = .0.segment, offset = .0.offset, index = .0.index)]
-    NoRecord(Position),
+    #[error("no readable record {0}; run `serin journal verify`")]
+    NoRecord(Lsn),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use exchanges::{SECOND, assistant, streamed, user};
 use serde_json::json;
 use serin::conversation::{Conversations, Filter, rebuild};
-use serin::journal::{Options, Reader};
+use serin::journal::{Keep, Options, Reader};
 
 /// Names the directory in which the writing child records.
 const DIR: &str = "SERIN_TEST_WRITER_DIR";
@@ -29,7 +29,7 @@ fn writer() {
         let id = format!("{round}-{number:06}");
         messages.push(user(&format!("question {id}")));
         let answer = format!("answer {}", blake3::hash(id.as_bytes()));
-        conversations.record(streamed(&id, number * SECOND, &json!(messages), &answer)).expect("takes it");
+        conversations.record(streamed(&id, number * SECOND, &json!(messages), &answer), Keep::ALL).expect("takes it");
         messages.push(assistant(&answer));
         if number % 7 == 0 {
             messages.clear();

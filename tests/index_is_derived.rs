@@ -13,7 +13,8 @@ use serin::conversation::projection::Key;
 use serin::conversation::reading::{Reading, is_turn};
 use serin::conversation::stitch::{Footprint, Stitcher};
 use serin::conversation::{Conversations, Error, Filter, rebuild};
-use serin::journal::{Exchange, Gap, Journal, Link, Options, Reader, Record};
+use serin::journal::frame::MAGIC;
+use serin::journal::{Exchange, Gap, Journal, Keep, Link, Options, Reader, Record};
 
 fn talk() -> Vec<Exchange> {
     let one = json!([{"role": "system", "content": "be brief"}, user("my name is Ada")]);
@@ -34,7 +35,7 @@ fn talk() -> Vec<Exchange> {
 fn record(dir: &Path, exchanges: &[Exchange]) {
     let mut conversations = Conversations::open(dir).expect("opens");
     for exchange in exchanges {
-        conversations.record(exchange.clone()).expect("takes it");
+        conversations.record(exchange.clone(), Keep::ALL).expect("takes it");
         conversations.commit().expect("commits");
     }
     assert_eq!(conversations.index_faults(), 0);
@@ -54,7 +55,7 @@ fn a_rebuilt_index_equals_the_live_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     for exchange in talk() {
-        conversations.record(exchange).expect("takes it");
+        conversations.record(exchange, Keep::ALL).expect("takes it");
     }
     conversations.commit().expect("commits");
     conversations
@@ -124,9 +125,9 @@ fn an_index_that_lags_is_read_around_and_catches_up() {
     {
         // A writer without an index: exchanges without links, as far as the index goes.
         let mut journal = Journal::open(dir.path(), Options::default()).expect("opens");
-        all[3..]
-            .iter()
-            .for_each(|exchange| journal.append(&Record::Exchange(exchange.clone())).expect("appends"));
+        for exchange in &all[3..] {
+            journal.record(exchange.clone(), Keep::ALL, None).expect("records");
+        }
         journal.commit().expect("commits");
     }
     let sessions = Conversations::read_only(dir.path()).expect("opens");
@@ -148,7 +149,7 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     for exchange in talk() {
-        conversations.record(exchange).expect("takes it");
+        conversations.record(exchange, Keep::ALL).expect("takes it");
     }
     conversations.commit().expect("commits");
     let sessions = Conversations::read_only(dir.path()).expect("opens");
@@ -233,11 +234,13 @@ fn a_later_link_replaces_an_earlier_one() {
 fn a_lost_record_does_not_hide_its_conversation() {
     let dir = tempfile::tempdir().expect("a directory");
     record(dir.path(), &talk());
-    let position = Reader::open(dir.path()).expect("opens").nth(5).expect("is there").expect("reads").0;
     let segment = std::fs::read_dir(dir.path()).expect("lists").map(|entry| entry.expect("an entry").path());
     let segment = segment.into_iter().find(|path| path.is_dir()).expect("an epoch").join("000001.seg");
     let mut bytes = std::fs::read(&segment).expect("reads");
-    bytes[position.offset as usize + 30] ^= 1;
+    // The fourth exchange's frame: each was committed by itself.
+    let starts = bytes.windows(MAGIC.len()).enumerate().filter(|(_, window)| *window == MAGIC);
+    let start = starts.map(|(at, _)| at).nth(3).expect("is there");
+    bytes[start + 50] ^= 1;
     std::fs::write(&segment, bytes).expect("writes");
     let shown = Conversations::read_only(dir.path()).expect("opens").show("1-one").expect("shows");
     assert_eq!(shown.turns.len(), 4);
@@ -254,7 +257,7 @@ fn a_fault_of_the_index_costs_no_record_and_heals() {
     let intruder = rusqlite::Connection::open(dir.path().join("index.sqlite")).expect("opens");
     intruder.execute_batch("BEGIN IMMEDIATE").expect("takes the write lock");
     for exchange in talk() {
-        conversations.record(exchange).expect("takes it");
+        conversations.record(exchange, Keep::ALL).expect("takes it");
     }
     let end = conversations.commit().expect("commits all the same");
     assert_eq!(conversations.index_faults(), 1);

@@ -73,7 +73,7 @@ fn rebuild(dir: &Path) -> Result<(), Fault> {
 fn prove(dirs: &[PathBuf], as_json: bool) -> Result<(), Fault> {
     let mut broken = Vec::new();
     for dir in dirs {
-        let proof = verify(dir).map_err(|error| fault(error.into()))?;
+        let proof = verify(dir, &std::sync::Arc::default()).map_err(|error| fault(error.into()))?;
         let verified = Verified { dir, sound: proof.is_sound(), proof: &proof };
         super::print(&if as_json { json(&verified)? } else { text(dir, &proof) })?;
         if !proof.is_sound() {
@@ -94,13 +94,14 @@ fn prove(dirs: &[PathBuf], as_json: bool) -> Result<(), Fault> {
 
 fn text(dir: &Path, proof: &Proof) -> String {
     let Proof { segments, exchanges, links, gaps, lost_exchanges, .. } = proof;
-    let Damage { skipped_bytes, holes, unreadable_segments, undecodable_frames, torn_bytes } = proof.damage;
+    let Damage { skipped_bytes, holes, unreadable_segments, locked_segments, undecodable_frames, torn_bytes } =
+        proof.damage;
     let mut text = format!("{}: {}\n", dir.display(), if proof.is_sound() { "sound" } else { "DAMAGED" });
     let _ = writeln!(text, "  holds    {exchanges} exchanges and {links} links in {segments} segments");
     let _ = writeln!(
         text,
-        "  bodies   {} as recorded ({} bytes), {} not kept whole",
-        proof.proven_bodies, proof.proven_bytes, proof.partial_bodies
+        "  bodies   {} as recorded ({} bytes), {} not kept whole, {} kept for their time",
+        proof.proven_bodies, proof.proven_bytes, proof.partial_bodies, proof.expired_bodies
     );
     if *gaps > 0 {
         let _ = writeln!(text, "  gaps     {gaps}, in which {lost_exchanges} exchanges went unrecorded");
@@ -114,20 +115,14 @@ fn text(dir: &Path, proof: &Proof) -> String {
             "  unread   {skipped_bytes} bytes in {holes} holes, {unreadable_segments} segments, {undecodable_frames} frames"
         );
     }
+    if locked_segments > 0 {
+        let _ = writeln!(text, "  locked   {locked_segments} segments whose key is not here");
+    }
     if torn_bytes > 0 {
         let _ = writeln!(text, "  end      {torn_bytes} bytes of an unfinished write");
     }
     for fault in &proof.first_faults {
-        let at = fault.position;
-        let _ = writeln!(
-            text,
-            "  fault    {} in segment {} at {}, record {}: {}",
-            fault.id.escape_debug(),
-            at.segment,
-            at.offset,
-            at.index,
-            fault.what
-        );
+        let _ = writeln!(text, "  fault    {} (record {}): {}", fault.id.escape_debug(), fault.lsn, fault.what);
     }
     if proof.faults > proof.first_faults.len() as u64 {
         let _ = writeln!(text, "  fault    and {} more", proof.faults - proof.first_faults.len() as u64);

@@ -5,7 +5,7 @@ use super::index::{Index, TurnRow, Watermark};
 use super::projection::Key;
 use super::reading::{Reading, is_turn};
 use super::stitch::{Footprint, Stitcher};
-use crate::journal::{Damage, Exchange, Link, Position, Reader, Record};
+use crate::journal::{Damage, Exchange, Link, Lsn, Reader, Record};
 
 /// Records read between two transactions.
 const BATCH: usize = 1024;
@@ -24,7 +24,7 @@ pub struct CaughtUp {
 /// # Errors
 /// From the journal and from the index; the index then stands at the last finished batch.
 pub fn run(key: &Key, index: &mut Index, stitcher: &mut Stitcher, reader: &mut Reader) -> Result<CaughtUp> {
-    let mut pass = Pass { key, stitcher, waiting: None, frame: reader.end(), found: CaughtUp::default() };
+    let mut pass = Pass { key, stitcher, waiting: None, found: CaughtUp::default() };
     let mut more = true;
     while more {
         more = index.batch(|index| pass.batch(index, reader))?;
@@ -37,44 +37,34 @@ struct Pass<'a> {
     key: &'a Key,
     stitcher: &'a mut Stitcher,
     /// A turn whose link has not come yet.
-    waiting: Option<(Exchange, Position)>,
-    /// Where the current frame begins.
-    frame: Position,
+    waiting: Option<(Exchange, Lsn)>,
     found: CaughtUp,
 }
 
 impl Pass<'_> {
     /// Returns whether there may be more.
     fn batch(&mut self, index: &Index, reader: &mut Reader) -> Result<bool> {
-        let mut taken = 0;
-        for next in reader.by_ref() {
-            let (position, record) = next?;
-            let new_frame = (position.segment, position.offset) != (self.frame.segment, self.frame.offset);
-            if new_frame {
-                // A turn and its link stand in one frame, so none is coming any more.
-                self.settle(index, None)?;
-                self.frame = Position { index: 0, ..position };
-            }
-            self.take(index, position, record)?;
+        for next in reader.by_ref().take(BATCH) {
+            let (lsn, record) = next?;
+            self.take(index, lsn, record)?;
             self.found.records += 1;
-            taken += 1;
-            if taken >= BATCH && new_frame {
-                // A frame is read again from its start if this is the last batch that is kept.
-                mark(index, reader, self.frame)?;
-                return Ok(true);
-            }
         }
-        self.settle(index, None)?;
-        mark(index, reader, reader.end())?;
-        Ok(false)
+        let more = self.found.records > 0 && self.found.records % BATCH as u64 == 0;
+        if !more {
+            // A turn and its link are durable together, so none is coming any more.
+            self.settle(index, None)?;
+        }
+        let waiting = self.waiting.as_ref().map(|(_, lsn)| *lsn);
+        mark(index, reader, waiting.unwrap_or(reader.end()))?;
+        Ok(more)
     }
 
-    fn take(&mut self, index: &Index, position: Position, record: Record) -> Result<()> {
+    fn take(&mut self, index: &Index, lsn: Lsn, record: Record) -> Result<()> {
         match record {
             Record::Exchange(exchange) => {
                 self.settle(index, None)?;
                 if is_turn(&exchange) {
-                    self.waiting = Some((exchange, position));
+                    self.waiting = Some((exchange, lsn));
                 }
                 Ok(())
             }
@@ -84,27 +74,26 @@ impl Pass<'_> {
                 self.settle(index, Some(link))
             }
             Record::Link(link) => index.relink(&link),
-            Record::Gap(gap) => index.apply_gap(&gap, position),
-            Record::Unknown { .. } => Ok(()),
+            Record::Gap(gap) => index.apply_gap(&gap, lsn),
+            _ => Ok(()),
         }
     }
 
     /// Enters the waiting turn, under the recorded link or one made now.
     fn settle(&mut self, index: &Index, link: Option<Link>) -> Result<()> {
-        let Some((exchange, position)) = self.waiting.take() else { return Ok(()) };
+        let Some((exchange, lsn)) = self.waiting.take() else { return Ok(()) };
         let reading = Reading::of(self.key, &exchange);
         let link = link.unwrap_or_else(|| {
             let made = self.stitcher.link(&exchange, &reading);
             self.found.missing_links.push(made.clone());
             made
         });
-        index.apply(&TurnRow::of(self.key, &exchange, &reading, &link), position)?;
+        index.apply(&TurnRow::of(self.key, &exchange, &reading, &link), lsn)?;
         self.stitcher.insert(Footprint::of(self.key, &exchange, &reading, &link));
         Ok(())
     }
 }
 
-fn mark(index: &Index, reader: &Reader, position: Position) -> Result<()> {
-    let segment_id = reader.segment_id(position.segment)?.unwrap_or_default();
-    index.set_watermark(&Watermark { position, segment_id })
+fn mark(index: &Index, reader: &Reader, lsn: Lsn) -> Result<()> {
+    index.set_watermark(&Watermark { lsn, replica: reader.replica().unwrap_or_default() })
 }

@@ -13,7 +13,7 @@ pub use rows::{Filter, Flags, SessionRow, TurnRow};
 
 use super::stitch::Footprint;
 use super::{Error, Result};
-use crate::journal::{Gap, Link, Position};
+use crate::journal::{Gap, Link, Lsn};
 
 /// An open index.
 pub struct Index {
@@ -23,9 +23,10 @@ pub struct Index {
 /// How far into the journal an index goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermark {
-    pub position: Position,
-    /// The random id of that segment: a journal that was emptied and begun anew is noticed by it.
-    pub segment_id: [u8; 16],
+    /// The number behind the last record that is entered.
+    pub lsn: Lsn,
+    /// The journal's writer: an index that belongs to another journal is noticed by it.
+    pub replica: [u8; 16],
 }
 
 /// What an id or the beginning of one stands for.
@@ -113,17 +114,12 @@ impl Index {
     ///
     /// # Errors
     /// [`Error::Index`].
-    pub fn apply(&self, row: &TurnRow, position: Position) -> Result<()> {
-        if self.insert_turn(row, position)? {
+    pub fn apply(&self, row: &TurnRow, lsn: Lsn) -> Result<()> {
+        if self.insert_turn(row, lsn)? {
             self.count_turn(row)?;
         } else {
             let mut moved = self.connection.prepare_cached(schema::MOVE_TURN)?;
-            moved.execute(params![
-                row.id,
-                position.segment as i64,
-                position.offset as i64,
-                position.index
-            ])?;
+            moved.execute(params![row.id, lsn.0 as i64])?;
         }
         Ok(())
     }
@@ -132,12 +128,10 @@ impl Index {
     ///
     /// # Errors
     /// [`Error::Index`].
-    pub fn apply_gap(&self, gap: &Gap, position: Position) -> Result<()> {
+    pub fn apply_gap(&self, gap: &Gap, lsn: Lsn) -> Result<()> {
         let mut insert = self.connection.prepare_cached(schema::INSERT_GAP)?;
         insert.execute(params![
-            position.segment as i64,
-            position.offset as i64,
-            position.index,
+            lsn.0 as i64,
             gap.from_unix_nanos as i64,
             gap.to_unix_nanos as i64,
             gap.reason,
@@ -174,14 +168,9 @@ impl Index {
     /// # Errors
     /// [`Error::Index`].
     pub fn watermark(&self) -> Result<Watermark> {
-        let read = "SELECT segment, offset, segment_id FROM watermark";
+        let read = "SELECT lsn, replica FROM watermark";
         let found = self.connection.query_row(read, [], |row| {
-            let position = Position {
-                segment: row.get::<_, i64>(0)? as u64,
-                offset: row.get::<_, i64>(1)? as u64,
-                index: 0,
-            };
-            Ok(Watermark { position, segment_id: row.get(2)? })
+            Ok(Watermark { lsn: Lsn(row.get::<_, i64>(0)? as u64), replica: row.get(1)? })
         });
         Ok(found.optional()?.unwrap_or_default())
     }
@@ -189,12 +178,8 @@ impl Index {
     /// # Errors
     /// [`Error::Index`].
     pub fn set_watermark(&self, watermark: &Watermark) -> Result<()> {
-        let Watermark { position, segment_id } = watermark;
-        self.connection.prepare_cached(schema::SET_WATERMARK)?.execute(params![
-            position.segment as i64,
-            position.offset as i64,
-            segment_id,
-        ])?;
+        let mut set = self.connection.prepare_cached(schema::SET_WATERMARK)?;
+        set.execute(params![watermark.lsn.0 as i64, watermark.replica])?;
         Ok(())
     }
 
@@ -246,7 +231,7 @@ impl Index {
     ///
     /// # Errors
     /// [`Error::Index`].
-    pub fn turns(&self, conversation: &str) -> Result<Vec<(TurnRow, Position)>> {
+    pub fn turns(&self, conversation: &str) -> Result<Vec<(TurnRow, Lsn)>> {
         let mut select = self.connection.prepare_cached(schema::TURNS)?;
         let rows = select.query_map([conversation], rows::turn)?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -290,9 +275,9 @@ impl Index {
     }
 
     /// Whether the turn was new.
-    fn insert_turn(&self, row: &TurnRow, position: Position) -> Result<bool> {
+    fn insert_turn(&self, row: &TurnRow, lsn: Lsn) -> Result<bool> {
         let mut insert = self.connection.prepare_cached(schema::INSERT_TURN)?;
-        Ok(rows::bind_turn(&mut insert, row, position)? == 1)
+        Ok(rows::bind_turn(&mut insert, row, lsn)? == 1)
     }
 
     fn count_turn(&self, row: &TurnRow) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The reading side of recorded conversations.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::index::{Filter, Found, Index};
 use super::projection::Key;
@@ -8,7 +9,7 @@ use super::reading::Reading;
 use super::view::{Carried, Session, SessionLine, Turn};
 use super::{Error, INDEX_FILE, REMEMBERED_TURNS, Result, follow};
 use crate::conversation::stitch::Stitcher;
-use crate::journal::{self, Capture, Damage, Exchange, Position, Reader, Record};
+use crate::journal::{self, Capture, Damage, Exchange, Keychain, Lsn, Reader, Record};
 
 /// Recorded conversations, for reading.
 pub struct Sessions {
@@ -19,12 +20,12 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    pub(super) fn open(dir: &Path) -> Result<Sessions> {
+    pub(super) fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
         let key = Key::of_tenant("default");
-        let reader = Reader::open(dir)?;
+        let reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
         let disk = Index::open_read_only(&dir.join(INDEX_FILE));
         if let Some(index) = disk.as_ref()
-            && is_current(index, dir)?
+            && is_current(index, dir, keys)?
             && let Some(index) = disk
         {
             return Ok(Sessions { key, index, reader, damage: Damage::default() });
@@ -36,7 +37,7 @@ impl Sessions {
             index = Index::in_memory()?;
         }
         let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-        let found = follow(&key, dir, &mut index, &mut stitcher)?;
+        let found = follow(&key, dir, keys, &mut index, &mut stitcher)?;
         Ok(Sessions { key, index, reader, damage: found.damage })
     }
 
@@ -56,8 +57,8 @@ impl Sessions {
         let id = self.find(id)?;
         let mut carried = Carried::default();
         let mut turns = Vec::new();
-        for (row, position) in self.index.turns(&id)? {
-            let exchange = self.exchange(position)?;
+        for (row, lsn) in self.index.turns(&id)? {
+            let exchange = self.exchange(lsn)?;
             let reading = Reading::of(&self.key, &exchange);
             let messages = carried.before(&row, &reading);
             turns.push(Turn::of(&row, &exchange, &reading, messages));
@@ -70,10 +71,10 @@ impl Sessions {
         self.damage
     }
 
-    /// The exchange at a position; an empty one where the journal no longer holds it, so that one lost record does not
+    /// The exchange of a number; an empty one where the journal no longer holds it, so that one lost record does not
     /// hide the rest of its conversation.
-    fn exchange(&self, position: Position) -> Result<Exchange> {
-        match self.reader.read_at(position) {
+    fn exchange(&self, lsn: Lsn) -> Result<Exchange> {
+        match self.reader.read_at(lsn) {
             Ok(Record::Exchange(exchange)) => Ok(exchange),
             Ok(_) | Err(journal::Error::NoRecord(_)) => {
                 let mut lost = Exchange::default();
@@ -95,9 +96,8 @@ impl Sessions {
 }
 
 /// Whether an index stands at the end of its journal.
-fn is_current(index: &Index, dir: &Path) -> Result<bool> {
+fn is_current(index: &Index, dir: &Path, keys: &Arc<Keychain>) -> Result<bool> {
     let watermark = index.watermark()?;
-    let mut reader = Reader::open_at(dir, watermark.position)?;
-    let same = reader.segment_id(watermark.position.segment)? == Some(watermark.segment_id);
-    Ok(same && reader.next().is_none())
+    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?.bare();
+    Ok(reader.replica() == Some(watermark.replica) && reader.next().is_none())
 }

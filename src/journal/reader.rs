@@ -1,14 +1,18 @@
 //! Reads a journal in the order in which it was written, while a writer may be adding to it.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::keys::Keychain;
+use super::pack::Found;
 use super::record::Record;
 use super::scan::{Scan, ScannedFrame};
-use super::segment::{self, SegmentFile};
-use super::{Error, Position, Result};
+use super::segment::{self, Class, SegmentFile, SegmentHeader};
+use super::store::Store;
+use super::{Error, Lsn, Result, replica};
 
 /// What could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,8 +21,10 @@ pub struct Damage {
     pub skipped_bytes: u64,
     /// Stretches of such bytes.
     pub holes: u64,
-    /// Segments without a readable header, of a later format version, or encrypted.
+    /// Segments without a readable header or of a later format version.
     pub unreadable_segments: u64,
+    /// Segments whose key is not at hand.
+    pub locked_segments: u64,
     /// Frames that pass their checksum but do not decode.
     pub undecodable_frames: u64,
     /// Bytes at the end of the newest segment that are no whole frame: a torn or an ongoing write.
@@ -28,17 +34,21 @@ pub struct Damage {
 impl Damage {
     /// Whether something that was written cannot be read. An unfinished write at the end is none.
     pub fn is_loss(&self) -> bool {
-        self.holes + self.unreadable_segments + self.undecodable_frames > 0
+        self.holes + self.unreadable_segments + self.locked_segments + self.undecodable_frames > 0
     }
 }
 
-/// An iterator over records with their positions.
+/// An iterator over what happened: exchanges, links and gaps with their numbers. Exchanges have their bodies, as far as
+/// those are still kept; see [`Reader::bare`]. Pieces of bodies are not shown by themselves.
 pub struct Reader {
-    dir: PathBuf,
+    dir: std::path::PathBuf,
+    keys: Arc<Keychain>,
+    store: Store,
     waiting: VecDeque<SegmentFile>,
-    current: Option<(u64, Scan)>,
-    ready: VecDeque<(Position, Record)>,
-    end: Position,
+    current: Option<Scan>,
+    ready: VecDeque<(Lsn, Record)>,
+    from: Lsn,
+    whole: bool,
     damage: Damage,
 }
 
@@ -48,34 +58,39 @@ impl Reader {
     /// # Errors
     /// [`Error::Missing`] where there is no such directory, [`Error::Io`] where it cannot be listed.
     pub fn open(dir: &Path) -> Result<Reader> {
-        Self::open_at(dir, Position::default())
+        Self::open_at(dir, Lsn::default(), Arc::default())
     }
 
-    /// Opens a journal at a position that [`Reader::end`] or a commit has returned.
+    /// Opens a journal at a number that [`Reader::end`] or a commit has returned, with the keys for what is encrypted.
     ///
     /// # Errors
     /// As [`Reader::open`].
-    pub fn open_at(dir: &Path, from: Position) -> Result<Reader> {
+    pub fn open_at(dir: &Path, from: Lsn, keys: Arc<Keychain>) -> Result<Reader> {
         if !dir.is_dir() {
             return Err(Error::Missing(dir.to_owned()));
         }
-        let segments = segment::list(dir)?;
-        let waiting = segments.into_iter().filter(|file| file.number >= from.segment).collect();
+        let mut waiting = VecDeque::from(segment::list(dir)?);
+        skip_to(&mut waiting, from)?;
         let (ready, damage) = (VecDeque::new(), Damage::default());
-        Ok(Reader { dir: dir.to_owned(), waiting, current: None, ready, end: from, damage })
+        let store = Store::new(dir, keys.clone());
+        let dir = dir.to_owned();
+        Ok(Reader { dir, keys, store, waiting, current: None, ready, from, whole: true, damage })
     }
 
-    /// The position behind the last frame that was read.
-    pub fn end(&self) -> Position {
-        self.end
+    /// Shows exchanges without their bodies, which is quick.
+    pub fn bare(mut self) -> Reader {
+        self.whole = false;
+        self
     }
 
-    /// The random id of a segment; `None` where there is no such segment or its header is damaged.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
-    pub fn segment_id(&self, number: u64) -> Result<Option<[u8; 16]>> {
-        segment::id_of(&self.dir, number)
+    /// The number behind the last record that was read.
+    pub fn end(&self) -> Lsn {
+        self.from
+    }
+
+    /// Names the journal's writer.
+    pub fn replica(&self) -> Option<[u8; 16]> {
+        replica::read(&self.dir)
     }
 
     /// What was not readable so far; complete once the iterator has ended.
@@ -83,36 +98,46 @@ impl Reader {
         self.damage
     }
 
-    /// The one record at a position.
+    /// The exchange, link or gap of that number; an exchange with its bodies.
     ///
     /// # Errors
-    /// [`Error::NoRecord`] where there is none, [`Error::Io`] where the file cannot be read.
-    pub fn read_at(&self, position: Position) -> Result<Record> {
-        let missing = || Error::NoRecord(position);
-        let files = segment::list(&self.dir)?;
-        let file = files.into_iter().find(|file| file.number == position.segment).ok_or_else(missing)?;
-        let io = |source| Error::io("read", &file.path, source);
-        let scan = Scan::open(&file.path).map_err(io)?;
-        let frame = scan.exact(position.offset).map_err(io)?.ok_or_else(missing)?;
-        let records = frame.head.records(&frame.payload).ok_or_else(missing)?;
-        records.into_iter().nth(position.index as usize).ok_or_else(missing)
+    /// [`Error::NoRecord`] where there is none, [`Error::Io`] where a file cannot be read.
+    pub fn read_at(&self, lsn: Lsn) -> Result<Record> {
+        let mut record = self.store.get(lsn, Class::Metadata)?.ok_or(Error::NoRecord(lsn))?;
+        if let Record::Exchange(exchange) = &mut record {
+            self.store.fill(exchange, lsn)?;
+        }
+        Ok(record)
     }
 
-    fn advance(&mut self) -> Result<Option<(Position, Record)>> {
+    /// Gives an exchange that was read [`Reader::bare`] its bodies, and tells which of them were there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn fill(&self, exchange: &mut super::Exchange, lsn: Lsn) -> Result<Found> {
+        self.store.fill(exchange, lsn)
+    }
+
+    fn advance(&mut self) -> Result<Option<(Lsn, Record)>> {
         loop {
-            if let Some(next) = self.ready.pop_front() {
-                return Ok(Some(next));
+            if let Some((lsn, mut record)) = self.ready.pop_front() {
+                self.from = lsn.after(1);
+                if let Record::Exchange(exchange) = &mut record
+                    && self.whole
+                {
+                    self.store.fill(exchange, lsn)?;
+                }
+                return Ok(Some((lsn, record)));
             }
-            let Some((number, scan)) = self.current.as_mut() else {
+            let Some(scan) = self.current.as_mut() else {
                 if !self.open_next()? {
                     return Ok(None);
                 }
                 continue;
             };
-            let number = *number;
             let io = |source| Error::io("read a segment in", &self.dir, source);
             match scan.next_frame().map_err(io)? {
-                Some(frame) => self.unpack(number, &frame),
+                Some(frame) => self.unpack(&frame),
                 None => self.leave(),
             }
         }
@@ -120,38 +145,62 @@ impl Reader {
 
     fn open_next(&mut self) -> Result<bool> {
         let Some(file) = self.waiting.pop_front() else { return Ok(false) };
-        let mut scan = Scan::open(&file.path).map_err(|source| Error::io("read", &file.path, source))?;
-        if file.number == self.end.segment {
-            scan.seek(self.end.offset);
+        let Some(path) = file.holding(Class::Metadata) else { return Ok(true) };
+        let mut scan = match Scan::open(&path, file.number, &self.keys) {
+            Ok(scan) => scan,
+            // It was sealed or forgotten since it was listed.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.list_again(file.number),
+            Err(source) => return Err(Error::io("read", &path, source)),
+        };
+        if scan.header.is_none() {
+            self.damage.unreadable_segments += u64::from(scan.len() > 0);
+        } else if !scan.is_readable() {
+            self.damage.locked_segments += 1;
+            return Ok(true);
         }
-        if scan.header.is_none() && scan.len() > 0 {
-            self.damage.unreadable_segments += 1;
+        let io = |source| Error::io("read", &path, source);
+        if scan.header.is_some_and(|header| header.version > 1 && header.first < self.from) {
+            let frames = scan.frames().map_err(io)?;
+            let after = frames.partition_point(|(first, _)| *first <= self.from);
+            after.checked_sub(1).and_then(|at| frames.get(at)).iter().for_each(|(_, offset)| scan.seek(*offset));
         }
-        self.current = Some((file.number, scan));
+        self.current = Some(scan);
         Ok(true)
     }
 
-    fn unpack(&mut self, number: u64, frame: &ScannedFrame) {
-        let after = self.current.as_ref().map_or(0, |(_, scan)| scan.offset());
-        self.end = Position { segment: number, offset: after, index: 0 };
-        let Some(records) = frame.head.records(&frame.payload) else {
+    /// Takes up a segment that lies in other files now, or is gone.
+    fn list_again(&mut self, number: u64) -> Result<bool> {
+        let found = segment::list(&self.dir)?;
+        self.waiting = found.into_iter().filter(|file| file.number >= number).collect();
+        // A file that cannot be opened although it is listed would be tried for ever.
+        if self.waiting.front().is_some_and(|file| file.number == number && file.is_open()) {
+            self.waiting.pop_front();
+            self.damage.unreadable_segments += 1;
+        }
+        Ok(true)
+    }
+
+    fn unpack(&mut self, frame: &ScannedFrame) {
+        let Some(records) = self.current.as_mut().and_then(|scan| scan.records(frame)) else {
             self.damage.undecodable_frames += 1;
             return;
         };
-        for (index, record) in (0u32..).zip(records) {
-            self.ready.push_back((Position { segment: number, offset: frame.offset, index }, record));
-        }
+        // After a failed sync the same records stand in two segments.
+        let wanted = |(lsn, record): &(Lsn, Record)| {
+            *lsn >= self.from && Record::class_of(record.kind()) == Class::Metadata
+        };
+        self.ready.extend(records.into_iter().filter(wanted));
     }
 
     fn leave(&mut self) {
-        let Some((_, scan)) = self.current.take() else { return };
+        let Some(scan) = self.current.take() else { return };
         self.damage.skipped_bytes += scan.skipped;
         self.damage.holes += scan.holes;
         let tail = scan.len().saturating_sub(scan.offset());
         if tail == 0 || scan.header.is_none() {
             return;
         }
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && scan.header.is_some_and(|header| header.class == Class::Mixed) {
             self.damage.torn_bytes = tail;
         } else {
             self.damage.skipped_bytes += tail;
@@ -160,8 +209,22 @@ impl Reader {
     }
 }
 
+/// Drops the segments that end before a number.
+fn skip_to(segments: &mut VecDeque<SegmentFile>, from: Lsn) -> Result<()> {
+    while let Some(next) = segments.get(1) {
+        let Some(path) = next.holding(Class::Metadata) else { return Ok(()) };
+        let header = SegmentHeader::read(&path, next.number);
+        let header = header.map_err(|source| Error::io("read", &path, source))?;
+        if header.is_none_or(|header| header.first > from) {
+            return Ok(());
+        }
+        segments.pop_front();
+    }
+    Ok(())
+}
+
 impl Iterator for Reader {
-    type Item = Result<(Position, Record)>;
+    type Item = Result<(Lsn, Record)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()

@@ -5,23 +5,33 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::frame::{FrameHead, HEAD, MAGIC};
-use super::segment::{FRAMES_START, SegmentHeader};
+use bytes::Bytes;
+
+use super::footer::{self, Footer};
+use super::frame::{Codec, FOOTER, FrameHead, HEAD, MAGIC, RECORDS, payloads};
+use super::keys::Keychain;
+use super::record::Record;
+use super::segment::{Class, FRAMES_START, SegmentHeader};
+use super::Lsn;
 
 /// A frame whose checksum has passed.
 pub struct ScannedFrame {
     pub offset: u64,
     pub head: FrameHead,
-    pub payload: Vec<u8>,
+    bytes: [u8; HEAD],
+    payload: Vec<u8>,
 }
 
 /// A position in one segment file.
 pub struct Scan {
     file: File,
-    /// `None` where the file has no readable header or one of a later version or with a key: it yields no frames.
+    /// `None` where the file has no readable header or one of a later version: it yields no frames.
     pub header: Option<SegmentHeader>,
+    codec: Option<Codec>,
     len: u64,
     offset: u64,
+    /// Records of a file of version 1 that were passed; their numbers follow from it.
+    passed: u64,
     /// Bytes passed over because they were no frame, with frames after them.
     pub skipped: u64,
     /// Stretches of such bytes.
@@ -29,13 +39,23 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub fn open(path: &Path) -> io::Result<Scan> {
+    pub fn open(path: &Path, number: u64, keys: &Keychain) -> io::Result<Scan> {
         let file = File::open(path)?;
-        let len = file.metadata()?.len();
+        let mut len = file.metadata()?.len();
         let mut head = vec![0; FRAMES_START.min(len) as usize];
         file.read_exact_at(&mut head, 0)?;
-        let header = SegmentHeader::decode(&head).filter(SegmentHeader::is_readable);
-        Ok(Scan { file, header, len, offset: FRAMES_START, skipped: 0, holes: 0 })
+        let header = SegmentHeader::decode(&head, number).filter(SegmentHeader::is_known);
+        if header.is_some_and(|header| header.class != Class::Mixed) && footer::at(&file, len)?.is_some() {
+            len -= footer::TRAILER as u64;
+        }
+        let key = header.filter(SegmentHeader::is_encrypted).and_then(|header| keys.find(path, &header.key));
+        let codec = header.map(|header| Codec::new(&header, key.as_ref()));
+        Ok(Scan { file, header, codec, len, offset: FRAMES_START, passed: 0, skipped: 0, holes: 0 })
+    }
+
+    /// Whether records can be read from its frames: for want of a key they may not be.
+    pub fn is_readable(&self) -> bool {
+        self.codec.as_ref().is_some_and(Codec::is_readable)
     }
 
     /// Goes to a frame that is known to begin there.
@@ -43,7 +63,7 @@ impl Scan {
         self.offset = offset.max(FRAMES_START);
     }
 
-    /// The length of the file when it was opened.
+    /// The length of the frames' part of the file when it was opened.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -55,56 +75,125 @@ impl Scan {
 
     /// The frame that begins exactly there. `None` where none does.
     pub fn exact(&self, offset: u64) -> io::Result<Option<ScannedFrame>> {
-        match self.header {
-            Some(header) if offset >= FRAMES_START => self.frame_at(&header.id, offset),
+        match &self.codec {
+            Some(codec) if offset >= FRAMES_START => self.frame_at(codec, offset),
             _ => Ok(None),
         }
     }
 
+    /// Where each frame begins, with the number of its first record: by its heads alone, where they are sound.
+    pub fn frames(&self) -> io::Result<Vec<(Lsn, u64)>> {
+        let Some(codec) = &self.codec else { return Ok(Vec::new()) };
+        let (mut found, mut offset) = (Vec::new(), FRAMES_START);
+        while let Some((head, _)) = self.head_at(codec, offset)? {
+            if head.kind == RECORDS {
+                found.push((head.first, offset));
+            }
+            offset += (codec.head_len() + head.stored_len as usize) as u64;
+        }
+        Ok(found)
+    }
+
     /// The next good frame, past any damage. `None` at the end or where only a torn tail is left.
     pub fn next_frame(&mut self) -> io::Result<Option<ScannedFrame>> {
-        let Some(header) = self.header else { return Ok(None) };
-        if let Some(frame) = self.frame_at(&header.id, self.offset)? {
-            return Ok(Some(self.step(frame)));
+        let Some(codec) = &self.codec else { return Ok(None) };
+        let found = match self.frame_at(codec, self.offset)? {
+            Some(frame) => Some(frame),
+            None => self.search(codec)?,
+        };
+        let Some(frame) = found else { return Ok(None) };
+        if frame.offset > self.offset {
+            self.skipped += frame.offset - self.offset;
+            self.holes += 1;
         }
-        let Some(frame) = self.search(&header.id)? else { return Ok(None) };
-        self.skipped += frame.offset - self.offset;
-        self.holes += 1;
-        Ok(Some(self.step(frame)))
+        self.offset = frame.offset + (codec.head_len() + frame.payload.len()) as u64;
+        Ok(Some(frame))
     }
 
-    fn step(&mut self, frame: ScannedFrame) -> ScannedFrame {
-        self.offset = frame.offset + (HEAD + frame.payload.len()) as u64;
-        frame
+    /// The records of the frame that came last, with their numbers; nothing for a frame of a kind or with a flag of a
+    /// later version. `None`: it cannot be decoded.
+    pub fn records(&mut self, frame: &ScannedFrame) -> Option<Vec<(Lsn, Record)>> {
+        let header = self.header?;
+        let first = if header.version == 1 { header.first.after(self.passed) } else { frame.head.first };
+        let records = self.decode(frame, first)?;
+        self.passed += records.len() as u64;
+        Some(records)
     }
 
-    fn frame_at(&self, segment: &[u8; 16], offset: u64) -> io::Result<Option<ScannedFrame>> {
-        let left = self.len.saturating_sub(offset);
-        if left < HEAD as u64 {
+    /// The records of any frame, where the number of its first is known.
+    pub fn decode(&self, frame: &ScannedFrame, first: Lsn) -> Option<Vec<(Lsn, Record)>> {
+        let codec = self.codec.as_ref()?;
+        match self.raw(frame)? {
+            Some(raw) => codec.records(first, raw),
+            None => Some(Vec::new()),
+        }
+    }
+
+    /// The records of a frame of version 2, undecoded.
+    pub fn payloads(&self, frame: &ScannedFrame) -> Option<Vec<(Lsn, u16, Bytes)>> {
+        self.raw(frame)?.map_or(Some(Vec::new()), |raw| payloads(raw, frame.head.first))
+    }
+
+    /// Whether a sealed file has the bytes that its footer was made for.
+    pub fn is_whole(&self) -> io::Result<bool> {
+        let Some(footer) = self.footer()? else { return Ok(false) };
+        let Some(mut left) = footer::at(&self.file, self.file.metadata()?.len())? else { return Ok(false) };
+        let (mut hasher, mut offset, mut window) = (blake3::Hasher::new(), 0, vec![0; 1 << 20]);
+        while left > 0 {
+            let size = left.min(window.len() as u64) as usize;
+            self.file.read_exact_at(&mut window[..size], offset)?;
+            hasher.update(&window[..size]);
+            (offset, left) = (offset + size as u64, left - size as u64);
+        }
+        Ok(hasher.finalize().as_bytes() == &footer.root[..])
+    }
+
+    /// The bytes of a frame; none within for one that holds no records known to this version.
+    fn raw(&self, frame: &ScannedFrame) -> Option<Option<Bytes>> {
+        if frame.head.kind != RECORDS || frame.head.has_later_flags() {
+            return Some(None);
+        }
+        self.codec.as_ref()?.raw(&frame.head, &frame.bytes, frame.payload.clone()).map(Some)
+    }
+
+    /// What a sealed file says of itself at its end; `None` for one that was not sealed or whose end is damaged.
+    pub fn footer(&self) -> io::Result<Option<Footer>> {
+        let Some(codec) = &self.codec else { return Ok(None) };
+        let Some(offset) = footer::at(&self.file, self.file.metadata()?.len())? else { return Ok(None) };
+        let Some(frame) = self.frame_at(codec, offset)? else { return Ok(None) };
+        let raw = codec.raw(&frame.head, &frame.bytes, frame.payload);
+        Ok(raw.filter(|_| frame.head.kind == FOOTER).and_then(Footer::decode))
+    }
+
+    fn head_at(&self, codec: &Codec, offset: u64) -> io::Result<Option<(FrameHead, [u8; HEAD])>> {
+        let (size, left) = (codec.head_len(), self.len.saturating_sub(offset));
+        if left < size as u64 {
             return Ok(None);
         }
         let mut bytes = [0; HEAD];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        let Some(head) = FrameHead::decode(segment, &bytes) else { return Ok(None) };
-        if left - (HEAD as u64) < u64::from(head.stored_len) {
-            return Ok(None);
-        }
+        self.file.read_exact_at(&mut bytes[..size], offset)?;
+        let head = codec.head(&bytes).filter(|head| left - (size as u64) >= u64::from(head.stored_len));
+        Ok(head.map(|head| (head, bytes)))
+    }
+
+    fn frame_at(&self, codec: &Codec, offset: u64) -> io::Result<Option<ScannedFrame>> {
+        let Some((head, bytes)) = self.head_at(codec, offset)? else { return Ok(None) };
         let mut payload = vec![0; head.stored_len as usize];
-        self.file.read_exact_at(&mut payload, offset + HEAD as u64)?;
-        let good = head.matches(segment, &bytes, &payload);
-        Ok(good.then_some(ScannedFrame { offset, head, payload }))
+        self.file.read_exact_at(&mut payload, offset + codec.head_len() as u64)?;
+        let good = codec.matches(&head, &bytes, &payload);
+        Ok(good.then_some(ScannedFrame { offset, head, bytes, payload }))
     }
 
     /// Looks for the next frame behind a bad one.
-    fn search(&self, segment: &[u8; 16]) -> io::Result<Option<ScannedFrame>> {
+    fn search(&self, codec: &Codec) -> io::Result<Option<ScannedFrame>> {
         const WINDOW: usize = 64 << 10;
         let mut window = vec![0; WINDOW];
         let mut base = self.offset + 1;
-        while base + (HEAD as u64) <= self.len {
+        while base + (codec.head_len() as u64) <= self.len {
             let size = WINDOW.min((self.len - base) as usize);
             self.file.read_exact_at(&mut window[..size], base)?;
             for at in magics(&window[..size]) {
-                if let Some(frame) = self.frame_at(segment, base + at as u64)? {
+                if let Some(frame) = self.frame_at(codec, base + at as u64)? {
                     return Ok(Some(frame));
                 }
             }

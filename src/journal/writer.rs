@@ -1,72 +1,103 @@
 //! The one writer of a journal: collects records, and makes them durable together.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::frame::{self, MAX_RECORD, RECORD_HEAD};
-use super::record::Record;
+use super::cipher::Key;
+use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, RECORDS, Raw};
+use super::fs::{Blob, Fs, Real};
+use super::keys::Keychain;
+use super::pack::{self, Keep, Known};
+use super::record::{Exchange, Link, Record};
 use super::scan::Scan;
-use super::segment::{self, SegmentHeader, VERSION};
-use super::{Error, Position, Result};
+use super::segment::{self, Class, SegmentHeader, VERSION};
+use super::{Error, Lsn, Result, replica};
 use crate::{clock, ids};
 
+/// When what was written is pressed onto the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sync {
+    /// With every exchange.
+    Always,
+    /// With every group of them.
+    Group,
+    /// When the system likes, and at the end of a segment.
+    Os,
+}
+
 /// How a journal is written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// A segment of this many bytes or more is followed by a new one.
     pub segment_bytes: u64,
+    /// A segment this old is followed by a new one.
+    pub segment_nanos: u64,
     /// A frame is closed once it holds this many bytes before compression.
     pub frame_bytes: usize,
     /// The most bytes that may wait for a commit.
     pub pending_bytes: usize,
-    /// Names the proxy replica.
-    pub replica: [u8; 16],
+    /// The pieces of bodies that are remembered, so that they are written once.
+    pub pieces: usize,
+    pub sync: Sync,
+    /// Whose records these are.
+    pub tenant: [u8; 16],
     /// Nanoseconds since 1970; decides the epoch.
     pub unix_nanos: fn() -> u64,
+    pub fs: Arc<dyn Fs>,
+    pub keys: Arc<Keychain>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Options {
             segment_bytes: 64 << 20,
+            segment_nanos: 300_000_000_000,
             frame_bytes: 256 << 10,
             pending_bytes: 512 << 20,
-            replica: [0; 16],
+            pieces: 1 << 18,
+            sync: Sync::Group,
+            tenant: [0; 16],
             unix_nanos: clock::unix_nanos,
+            fs: Arc::new(Real),
+            keys: Arc::default(),
         }
     }
 }
+
+/// The level that is fast enough to write at once.
+const LEVEL: i32 = 3;
 
 /// A journal open for writing. Dropping it loses what has not been committed.
 pub struct Journal {
     dir: PathBuf,
     options: Options,
+    replica: [u8; 16],
     segment: Option<OpenSegment>,
     newest: u64,
-    pending: Vec<PendingFrame>,
+    next: Lsn,
+    /// The epoch of what is pending, and of the pieces that are known.
+    epoch: u32,
+    key: Option<Key>,
+    known: Known,
+    pending: Vec<Raw>,
     pending_bytes: usize,
-    positions: Vec<Position>,
     torn_bytes: u64,
     lock: File,
 }
 
 struct OpenSegment {
-    file: File,
+    blob: Box<dyn Blob>,
     path: PathBuf,
     number: u64,
     header: SegmentHeader,
+    codec: Codec,
     len: u64,
     sequence: u32,
     /// Whether a sync has failed: what the page cache says of this file is no longer what the disk holds.
     poisoned: bool,
-}
-
-#[derive(Default)]
-struct PendingFrame {
-    raw: Vec<u8>,
-    records: u32,
 }
 
 impl Journal {
@@ -75,18 +106,22 @@ impl Journal {
     /// # Errors
     /// [`Error::Locked`] while another writer has it, else [`Error::Io`].
     pub fn open(dir: &Path, options: Options) -> Result<Journal> {
-        make_dir(dir)?;
+        make_dir(&*options.fs, dir)?;
         let lock = take_lock(dir)?;
         let mut journal = Journal {
             dir: dir.to_owned(),
-            options,
+            replica: replica::take(dir)?,
             segment: None,
             newest: 0,
+            next: Lsn::default(),
+            epoch: 0,
+            key: None,
+            known: Known::new(options.pieces),
             pending: Vec::new(),
             pending_bytes: 0,
-            positions: Vec::new(),
             torn_bytes: 0,
             lock,
+            options,
         };
         journal.reopen_newest()?;
         Ok(journal)
@@ -94,72 +129,50 @@ impl Journal {
 
     /// Whether somebody has removed or moved what we write to: records would go where nobody will find them.
     pub fn is_gone(&self) -> bool {
-        let same = |path: &Path, file: &File| {
-            let (there, ours) = (std::fs::metadata(path), file.metadata());
-            there.is_ok_and(|there| {
-                ours.is_ok_and(|ours| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
-            })
-        };
         let segment = self.segment.as_ref();
-        !same(&self.dir.join("lock"), &self.lock) || segment.is_some_and(|open| !same(&open.path, &open.file))
+        !self.lock.is_at(&self.dir.join("lock")) || segment.is_some_and(|open| !open.blob.is_at(&open.path))
     }
 
-    /// Adds a record to the next commit.
+    /// Adds a record to the next commit, and returns its number.
     ///
     /// # Errors
     /// [`Error::TooLarge`] and [`Error::Full`]; nothing was added then.
-    pub fn append(&mut self, record: &Record) -> Result<()> {
-        self.append_together(std::slice::from_ref(record))
+    pub fn append(&mut self, record: &Record) -> Result<Lsn> {
+        self.make_room(record.payload_len())?;
+        let lsn = self.next;
+        self.push(std::slice::from_ref(record));
+        Ok(lsn)
     }
 
-    /// Adds records that must appear together or not at all.
+    /// Adds an exchange to the next commit, its bodies as pieces of which each is written once in an epoch, and what goes
+    /// with it: all of it appears together or not at all. Returns the exchange's number.
     ///
     /// # Errors
     /// As [`Journal::append`].
-    pub fn append_together(&mut self, records: &[Record]) -> Result<()> {
-        let bytes = records.iter().map(|record| record.payload_len() + RECORD_HEAD).sum();
-        if bytes > MAX_RECORD {
-            return Err(Error::TooLarge { bytes, limit: MAX_RECORD });
-        }
-        if self.pending_bytes + bytes > self.options.pending_bytes {
-            return Err(Error::Full { bytes: self.pending_bytes + bytes, limit: self.options.pending_bytes });
-        }
-        if self.pending.last().is_none_or(|last| last.raw.len() + bytes > self.options.frame_bytes) {
-            self.pending.push(PendingFrame::default());
-        }
-        let Some(last) = self.pending.last_mut() else { return Ok(()) };
-        for record in records {
-            frame::push_record(&mut last.raw, record);
-            last.records += 1;
-        }
-        self.pending_bytes += bytes;
-        Ok(())
+    pub fn record(&mut self, exchange: Exchange, keep: Keep, link: Option<Link>) -> Result<Lsn> {
+        let bodies = [&exchange.request_body, &exchange.response_body, &exchange.answer];
+        let edges = 10 * exchange.edge_lengths.len();
+        self.make_room(bodies.iter().map(|body| body.len()).sum::<usize>() + edges + RAW_SLACK)?;
+        let mut records = pack::pack(exchange, keep, &mut self.known, self.next);
+        let own = self.next.after(records.len() as u64 - 1);
+        records.extend(link.map(Record::Link));
+        self.push(&records);
+        Ok(own)
     }
 
-    /// Writes what was appended and waits until it is durable. Returns the position behind it. With nothing
-    /// appended it does nothing.
+    /// Writes what was appended and waits until it is durable. Returns the number that the next record will have. With
+    /// nothing appended it does nothing.
     ///
     /// # Errors
     /// [`Error::Io`]. The records are kept for the next commit; let some time pass before it. After a failed sync they
-    /// go into a new segment, as a file whose sync has failed cannot be trusted again; a reader may then see a record
-    /// twice.
-    pub fn commit(&mut self) -> Result<Position> {
-        self.positions.clear();
-        if self.pending.is_empty() {
-            return Ok(self.end());
+    /// go into a new segment, as a file whose sync has failed cannot be trusted again; they keep their numbers.
+    pub fn commit(&mut self) -> Result<Lsn> {
+        if !self.pending.is_empty() {
+            self.write_pending()?;
+            self.pending.clear();
+            self.pending_bytes = 0;
         }
-        if let Err(error) = self.write_pending() {
-            self.positions.clear();
-            return Err(error);
-        }
-        self.pending.clear();
-        self.pending_bytes = 0;
-        Ok(self.end())
-    }
-
-    /// Where the records of the last commit lie, in the order in which they were appended.
-    pub fn positions(&self) -> &[Position] {
-        &self.positions
+        Ok(self.next)
     }
 
     /// Bytes that wait for a commit.
@@ -172,133 +185,217 @@ impl Journal {
         self.torn_bytes
     }
 
-    /// The position behind the last durable frame.
-    pub fn end(&self) -> Position {
-        match &self.segment {
-            Some(open) => Position { segment: open.number, offset: open.len, index: 0 },
-            None => Position { segment: self.newest + 1, offset: 0, index: 0 },
+    /// The number that the next record will have.
+    pub fn next(&self) -> Lsn {
+        self.next
+    }
+
+    /// Names the directory's writer; it stays the same from start to start.
+    pub fn replica(&self) -> [u8; 16] {
+        self.replica
+    }
+
+    /// The segment that is written to; every other one can be sealed.
+    pub fn segment(&self) -> Option<u64> {
+        self.segment.as_ref().map(|open| open.number)
+    }
+
+    /// Forgets which pieces were written. Needed after some of them were erased.
+    pub fn forget_pieces(&mut self) {
+        self.known.clear();
+    }
+
+    /// Ends the segment that is written to; what comes next begins another.
+    ///
+    /// # Errors
+    /// What the disk says; the segment goes on then.
+    pub fn roll(&mut self) -> Result<()> {
+        if let Some(open) = self.segment.as_ref().filter(|_| self.pending.is_empty()) {
+            open.blob.sync().map_err(|source| Error::io("sync", &open.path, source))?;
+            self.segment = None;
+        }
+        Ok(())
+    }
+
+    /// As [`Journal::roll`], where the segment is full, old or of another day.
+    ///
+    /// # Errors
+    /// As [`Journal::roll`].
+    pub fn roll_when_due(&mut self) -> Result<()> {
+        let now = (self.options.unix_nanos)();
+        let due = |open: &OpenSegment| {
+            open.len >= self.options.segment_bytes
+                || open.header.epoch != segment::epoch_of(now)
+                || now.saturating_sub(open.header.created_unix_nanos) >= self.options.segment_nanos
+        };
+        if self.segment.as_ref().is_some_and(due) { self.roll() } else { Ok(()) }
+    }
+
+    /// Sees that a record of that size may be added, and begins a group where there is none.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if bytes > MAX_RECORD {
+            return Err(Error::TooLarge { bytes, limit: MAX_RECORD });
+        }
+        let wait = self.pending_bytes + bytes;
+        if wait > self.options.pending_bytes {
+            return Err(Error::Full { bytes: wait, limit: self.options.pending_bytes });
+        }
+        if self.pending.is_empty() {
+            self.begin_group();
+        }
+        Ok(())
+    }
+
+    /// Decides into which segment the next commit goes: it determines the numbers of its records, and the epoch within
+    /// which they may refer to each other.
+    fn begin_group(&mut self) {
+        if let Err(error) = self.roll_when_due() {
+            tracing::error!(%error, "a segment could not be ended");
+            self.segment = None;
+        }
+        let epoch = segment::epoch_of((self.options.unix_nanos)());
+        if self.segment.is_none() {
+            self.next = self.next.max(Lsn::first_of(self.newest + 1));
+        }
+        if std::mem::replace(&mut self.epoch, epoch) != epoch {
+            self.known.clear();
+            self.key = None;
         }
     }
 
-    /// The random id of the segment that is being written; `None` before the first commit into it.
-    pub fn segment_id(&self) -> Option<[u8; 16]> {
-        self.segment.as_ref().map(|open| open.header.id)
+    fn push(&mut self, records: &[Record]) {
+        let bytes = records.iter().map(|record| record.payload_len() + RECORD_HEAD).sum::<usize>();
+        if self.pending.last().is_none_or(|last| last.bytes.len() + bytes > self.options.frame_bytes) {
+            self.pending.push(Raw::default());
+        }
+        let Some(last) = self.pending.last_mut() else { return };
+        let before = last.bytes.len();
+        for record in records {
+            last.push(self.next, record);
+            self.next = self.next.after(1);
+        }
+        self.pending_bytes += last.bytes.len() - before;
     }
 
     fn write_pending(&mut self) -> Result<()> {
-        let now = (self.options.unix_nanos)();
-        let epoch = segment::epoch_of(now);
-        let full = |open: &OpenSegment| open.len >= self.options.segment_bytes || open.header.epoch != epoch;
-        if self.segment.as_ref().is_none_or(full) {
-            self.segment = None;
-            self.segment = Some(self.create_segment(epoch, now)?);
-        }
-        let Some(open) = self.segment.as_mut() else { return Ok(()) };
+        let mut open = match self.segment.take() {
+            Some(open) => open,
+            None => self.create_segment()?,
+        };
         let durable = open.len;
-        let written = open.write(&self.pending, &mut self.positions);
-        let outcome = written.and_then(|()| {
-            open.file.sync_data().map_err(|source| {
-                open.poisoned = true;
-                Error::io("sync", &open.path, source)
-            })
-        });
-        if outcome.is_err() && !open.take_back(durable) {
-            self.segment = None;
+        let written = self.pending.iter().try_for_each(|raw| open.write(raw));
+        let outcome = written.and_then(|()| if self.options.sync == Sync::Os { Ok(()) } else { open.sync() });
+        if outcome.is_ok() || open.take_back(durable) {
+            self.segment = Some(open);
         }
         outcome
     }
 
-    fn create_segment(&mut self, epoch: u32, now: u64) -> Result<OpenSegment> {
+    fn create_segment(&mut self) -> Result<OpenSegment> {
+        let fs = &*self.options.fs;
         let number = self.newest + 1;
-        let path = segment::path_of(&self.dir, epoch, number);
-        let parent = path.parent().unwrap_or(&self.dir);
-        make_dir(parent)?;
+        let path = segment::path_of(&self.dir, self.epoch, number);
+        let parent = segment::epoch_dir(&self.dir, self.epoch);
+        make_dir(fs, &parent)?;
+        if self.key.is_none() {
+            self.key = self.options.keys.fresh(fs, &parent)?;
+        }
         let header = SegmentHeader {
             version: VERSION,
             id: ids::entropy(),
-            replica: self.options.replica,
-            epoch,
-            created_unix_nanos: now,
-            tenant: [0; 16],
-            key: [0; 16],
+            replica: self.replica,
+            epoch: self.epoch,
+            created_unix_nanos: (self.options.unix_nanos)(),
+            tenant: self.options.tenant,
+            key: self.key.as_ref().map_or([0; 16], Key::id),
+            first: self.pending.first().map_or(self.next, |raw| raw.first),
+            class: Class::Mixed,
         };
         let io = |source| Error::io("create", &path, source);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io)?;
+        let blob = fs.create(&path).map_err(io)?;
         let bytes = header.encode();
-        let written = file.write_all(&bytes).map_err(io);
-        let synced = written.and_then(|()| sync_dir(parent)).and_then(|()| sync_dir(&self.dir));
+        let written = blob.write_all_at(&bytes, 0).map_err(io);
+        let synced = written.and_then(|()| sync_dir(fs, &parent)).and_then(|()| sync_dir(fs, &self.dir));
         // A full disk must not fill with empty segments, nor may a name be tried again that is taken.
-        if synced.is_ok() || std::fs::remove_file(&path).is_err() {
+        if synced.is_ok() || fs.remove(&path).is_err() {
             self.newest = number;
         }
         synced?;
-        Ok(OpenSegment { file, path, number, header, len: bytes.len() as u64, sequence: 0, poisoned: false })
+        let codec = Codec::new(&header, self.key.as_ref());
+        let len = bytes.len() as u64;
+        Ok(OpenSegment { blob, path, number, header, codec, len, sequence: 0, poisoned: false })
     }
 
     /// Goes on in the newest segment where that can be done, after cutting off a torn tail.
     fn reopen_newest(&mut self) -> Result<()> {
-        let Some(last) = segment::list(&self.dir)?.pop() else { return Ok(()) };
-        self.newest = last.number;
-        let io = |source| Error::io("reopen", &last.path, source);
-        let mut scan = Scan::open(&last.path).map_err(io)?;
-        let mut sequence = 0;
+        let last = segment::list(&self.dir)?.pop();
+        self.newest = last.as_ref().map_or(0, |last| last.number);
+        self.next = Lsn::first_of(self.newest + 1);
+        let Some(last) = last else { return Ok(()) };
+        let Some(path) = last.holding(Class::Mixed).filter(|_| last.is_open()) else { return Ok(()) };
+        let io = |source| Error::io("reopen", &path, source);
+        let mut scan = Scan::open(&path, last.number, &self.options.keys).map_err(io)?;
+        let Some(header) = scan.header else { return Ok(()) };
+        let (mut sequence, mut next) = (0, header.first);
         while let Some(frame) = scan.next_frame().map_err(io)? {
             sequence = frame.head.sequence.wrapping_add(1);
+            for (lsn, record) in scan.records(&frame).unwrap_or_default() {
+                next = lsn.after(1);
+                if let Record::Piece(piece) = record {
+                    self.known.note(&piece, lsn);
+                }
+            }
         }
-        let Some(header) = scan.header else { return Ok(()) };
-        let file = OpenOptions::new().write(true).open(&last.path).map_err(io)?;
+        let blob = self.options.fs.open(&path).map_err(io)?;
         let len = scan.offset();
         self.torn_bytes = scan.len().saturating_sub(len);
         if self.torn_bytes > 0 {
-            file.set_len(len).and_then(|()| file.sync_all()).map_err(io)?;
+            blob.set_len(len).and_then(|()| blob.sync()).map_err(io)?;
         }
-        if header.version == VERSION {
-            self.segment = Some(OpenSegment {
-                file,
-                path: last.path,
-                number: last.number,
-                header,
-                len,
-                sequence,
-                poisoned: false,
-            });
+        // Going on behind a torn frame would encrypt twice under one nonce.
+        if header.version == VERSION && !header.is_encrypted() && header.tenant == self.options.tenant {
+            (self.epoch, self.next) = (header.epoch, next);
+            let codec = Codec::new(&header, None);
+            let number = last.number;
+            self.segment =
+                Some(OpenSegment { blob, path, number, header, codec, len, sequence, poisoned: false });
         }
         Ok(())
     }
 }
 
 impl OpenSegment {
-    /// Writes frames behind the last one and notes where their records lie.
-    fn write(&mut self, pending: &[PendingFrame], positions: &mut Vec<Position>) -> Result<()> {
-        for frame in pending {
-            let offset = self.len;
-            let bytes = frame::encode(&self.header.id, self.sequence, &frame.raw);
-            let written =
-                bytes.and_then(|bytes| self.file.write_all_at(&bytes, offset).map(|()| bytes.len()));
-            self.len += written.map_err(|source| Error::io("write to", &self.path, source))? as u64;
-            self.sequence = self.sequence.wrapping_add(1);
-            let at = |index| Position { segment: self.number, offset, index };
-            positions.extend((0..frame.records).map(at));
-        }
+    /// Writes a frame behind the last one.
+    fn write(&mut self, raw: &Raw) -> Result<()> {
+        let io = |source| Error::io("write to", &self.path, source);
+        let bytes = self.codec.encode(RECORDS, self.sequence, raw, LEVEL).map_err(io)?;
+        // Also where writing fails: no other frame may have this number.
+        self.sequence = self.sequence.wrapping_add(1);
+        self.blob.write_all_at(&bytes, self.len).map_err(io)?;
+        self.len += bytes.len() as u64;
         Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let synced = self.blob.sync();
+        self.poisoned |= synced.is_err();
+        synced.map_err(|source| Error::io("sync", &self.path, source))
     }
 
     /// Cuts the file back to what is known to be durable. Returns whether it can still be written to.
     fn take_back(&mut self, durable: u64) -> bool {
         self.len = durable;
-        let cut = self.file.set_len(durable).is_ok();
+        let cut = self.blob.set_len(durable).is_ok();
         cut && !self.poisoned
     }
 }
 
-fn make_dir(dir: &Path) -> Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|source| Error::io("create directory", dir, source))
+fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    fs.make_dir(dir).map_err(|source| Error::io("create directory", dir, source))
 }
 
-fn sync_dir(dir: &Path) -> Result<()> {
-    let synced = File::open(dir).and_then(|opened| opened.sync_all());
-    synced.map_err(|source| Error::io("sync directory", dir, source))
+fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
+    fs.sync_dir(dir).map_err(|source| Error::io("sync directory", dir, source))
 }
 
 fn take_lock(dir: &Path) -> Result<File> {

@@ -20,7 +20,7 @@ pub fn text<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
 }
 
 /// A string and what follows it.
-fn string(json: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn string(json: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = json.strip_prefix(b"\"")?;
     let mut at = 0;
     loop {
@@ -33,7 +33,7 @@ fn string(json: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// What follows a value.
-fn skip(json: &[u8]) -> Option<&[u8]> {
+pub fn skip(json: &[u8]) -> Option<&[u8]> {
     let mut depth = 0_usize;
     let mut rest = json;
     loop {

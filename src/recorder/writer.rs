@@ -14,7 +14,7 @@ use super::{Config, Offered, Recorder};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation::{self, Conversations};
-use crate::journal::Options;
+use crate::journal::{Keep, Options};
 use crate::journal::record::{Capture, End, Exchange, Level, Origin};
 
 /// A group is committed when it is this old or this large, whichever comes first.
@@ -150,7 +150,7 @@ fn complete(exchange: &mut Exchange, ledger: &Ledger) {
 
 /// Opens a journal and says what opening it has shown.
 fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
-    let journal = Conversations::open_with(dir, *options)?;
+    let journal = Conversations::open_with(dir, options.clone())?;
     let (torn, found) = (journal.torn_bytes(), journal.opened());
     if torn > 0 {
         tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
@@ -221,7 +221,7 @@ impl Lane {
         let now = clock::now();
         // Also after a failure: as long as something comes in, the journal is tried again.
         self.due.get_or_insert(now + if self.failing { RETRY } else { COMMIT_AGE });
-        match self.journal.as_mut().map(|journal| journal.record(exchange)) {
+        match self.journal.as_mut().map(|journal| journal.record(exchange, Keep::ALL)) {
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 self.ledger.dropped(self.origin, Dropped::IoError);

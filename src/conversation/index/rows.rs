@@ -5,7 +5,7 @@ use rusqlite::{Row, Statement, params};
 use super::super::projection::{Key, Node};
 use super::super::reading::Reading;
 use super::super::stitch::{Footprint, Kind};
-use crate::journal::{Capture, Exchange, Link, Position};
+use crate::journal::{Capture, Exchange, Link, Lsn};
 
 /// A turn as the index holds it.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,9 +201,9 @@ pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
     })
 }
 
-pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Position)> {
+pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
     let kind: String = row.get(3)?;
-    let answers: Vec<u8> = row.get(25)?;
+    let answers: Vec<u8> = row.get(23)?;
     let turn = TurnRow {
         id: row.get(0)?,
         conversation: row.get(1)?,
@@ -225,19 +225,18 @@ pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Position)> {
         output_tokens: row.get::<_, Option<i64>>(17)?.map(|tokens| tokens as u64),
         finish: row.get(18)?,
         flags: Flags(row.get(19)?),
-        readable: row.get(23)?,
-        head: row.get(24)?,
+        readable: row.get(21)?,
+        head: row.get(22)?,
         answers: answers.as_chunks::<16>().0.to_vec(),
-        body_hash: row.get(26)?,
-        session: row.get(27)?,
-        environment: row.get(28)?,
+        body_hash: row.get(24)?,
+        session: row.get(25)?,
+        environment: row.get(26)?,
     };
-    let position = Position { segment: unsigned(row, 20)?, offset: unsigned(row, 21)?, index: row.get(22)? };
-    Ok((turn, position))
+    Ok((turn, Lsn(unsigned(row, 20)?)))
 }
 
 /// Runs the insertion of a turn; returns the number of rows it made.
-pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, position: Position) -> rusqlite::Result<usize> {
+pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, lsn: Lsn) -> rusqlite::Result<usize> {
     insert.execute(params![
         row.id,
         row.conversation,
@@ -259,9 +258,7 @@ pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, position: Position) 
         row.output_tokens.map(|tokens| tokens as i64),
         row.finish,
         row.flags.0,
-        position.segment as i64,
-        position.offset as i64,
-        position.index,
+        lsn.0 as i64,
         row.readable,
         row.head,
         row.answers.concat(),

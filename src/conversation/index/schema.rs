@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use super::super::Result;
 
 /// The version of the tables. The index is derived: one of another version is rebuilt, not migrated.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 /// How long a reader waits for the writer.
 pub const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
@@ -30,18 +30,17 @@ CREATE TABLE turn (
   started INTEGER NOT NULL, first_byte INTEGER NOT NULL, ended INTEGER NOT NULL,
   status INTEGER NOT NULL, end TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, served_by TEXT NOT NULL,
   prompt_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER, finish TEXT, flags INTEGER NOT NULL,
-  segment INTEGER NOT NULL, offset INTEGER NOT NULL, record INTEGER NOT NULL,
+  lsn INTEGER NOT NULL,
   readable INTEGER NOT NULL, head BLOB NOT NULL, answers BLOB NOT NULL, body_hash BLOB NOT NULL,
   session BLOB, environment BLOB NOT NULL
 );
 CREATE INDEX turn_conversation ON turn (conversation, number);
 CREATE TABLE gap (
-  segment INTEGER NOT NULL, offset INTEGER NOT NULL, record INTEGER NOT NULL,
-  started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL,
-  PRIMARY KEY (segment, offset, record)
-) WITHOUT ROWID;
+  lsn INTEGER PRIMARY KEY,
+  started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL
+);
 CREATE TABLE watermark (
-  one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, offset INTEGER NOT NULL, segment_id BLOB NOT NULL
+  one INTEGER PRIMARY KEY CHECK (one = 1), lsn INTEGER NOT NULL, replica BLOB NOT NULL
 );
 ";
 
@@ -50,12 +49,12 @@ pub const CLEAR: &str = "DELETE FROM conversation; DELETE FROM turn; DELETE FROM
 pub const INSERT_TURN: &str = "
 INSERT INTO turn (id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended,
   status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags,
-  segment, offset, record, readable, head, answers, body_hash, session, environment)
+  lsn, readable, head, answers, body_hash, session, environment)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-  ?24, ?25, ?26, ?27, ?28, ?29)
+  ?24, ?25, ?26, ?27)
 ON CONFLICT (id) DO NOTHING";
 
-pub const MOVE_TURN: &str = "UPDATE turn SET segment = ?2, offset = ?3, record = ?4 WHERE id = ?1";
+pub const MOVE_TURN: &str = "UPDATE turn SET lsn = ?2 WHERE id = ?1";
 
 pub const COUNT_TURN: &str = "
 INSERT INTO conversation (id, model, upstream, started, ended, turns, branches, flags)
@@ -79,12 +78,12 @@ UPDATE turn SET conversation = ?2, parent = ?3, kind = ?4, confidence = ?5, evid
 WHERE id = ?1";
 
 pub const INSERT_GAP: &str = "
-INSERT INTO gap (segment, offset, record, started, ended, reason, count) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO gap (lsn, started, ended, reason, count) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING";
 
 pub const SET_WATERMARK: &str = "
-INSERT INTO watermark (one, segment, offset, segment_id) VALUES (1, ?1, ?2, ?3)
-ON CONFLICT (one) DO UPDATE SET segment = excluded.segment, offset = excluded.offset, segment_id = excluded.segment_id";
+INSERT INTO watermark (one, lsn, replica) VALUES (1, ?1, ?2)
+ON CONFLICT (one) DO UPDATE SET lsn = excluded.lsn, replica = excluded.replica";
 
 pub const LIST: &str = "
 SELECT id, model, upstream, started, ended, turns, branches, flags FROM conversation
@@ -98,7 +97,7 @@ macro_rules! select_turn {
         concat!(
             "SELECT id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended, ",
             "status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags, ",
-            "segment, offset, record, readable, head, answers, body_hash, session, environment FROM turn ",
+            "lsn, readable, head, answers, body_hash, session, environment FROM turn ",
             $rest
         )
     };

@@ -1,0 +1,115 @@
+//! The keys that frames are encrypted with: one for each epoch and run of the writer, kept beside its segments, wrapped
+//! by a key that is kept elsewhere.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::cipher::Key;
+use super::fs::Fs;
+use super::{Error, Result};
+use crate::ids;
+
+/// Bytes of a wrapped key: a nonce, the key, a tag.
+const WRAPPED: usize = 12 + 32 + 16;
+
+/// Makes keys and finds them again. The default makes none: frames are plain then.
+#[derive(Default)]
+pub struct Keychain {
+    wrapping: Option<LessSafeKey>,
+    /// Those in use, and those that were found.
+    known: Mutex<HashMap<[u8; 16], Key>>,
+}
+
+impl fmt::Debug for Keychain {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(if self.wrapping.is_some() { "Keychain(a wrapping key)" } else { "Keychain(none)" })
+    }
+}
+
+impl Keychain {
+    /// Wraps keys with AES-256-GCM under a key of the operator's.
+    pub fn wrapping(secret: &[u8; 32]) -> Keychain {
+        let unbound = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are the key's length");
+        Keychain { wrapping: Some(LessSafeKey::new(unbound)), known: Mutex::default() }
+    }
+
+    pub fn encrypts(&self) -> bool {
+        self.wrapping.is_some()
+    }
+
+    /// A new key for the segments in that folder, written there wrapped. `None` where frames are to be plain.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn fresh(&self, fs: &dyn Fs, epoch: &Path) -> Result<Option<Key>> {
+        let Some(wrapping) = &self.wrapping else { return Ok(None) };
+        let (id, secret, nonce) = (random::<16>(), random::<32>(), random::<12>());
+        let mut wrapped = secret.to_vec();
+        wrapping
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(id), &mut wrapped)
+            .expect("32 bytes are not too long");
+        let path = path_of(epoch, &id);
+        let io = |source| Error::io("write", &path, source);
+        let blob = fs.create(&path).map_err(io)?;
+        let bytes = [nonce.as_slice(), &wrapped].concat();
+        blob.write_all_at(&bytes, 0).and_then(|()| blob.sync()).and_then(|()| fs.sync_dir(epoch)).map_err(io)?;
+        let key = Key::new(id, secret);
+        self.known().insert(id, key.clone());
+        Ok(Some(key))
+    }
+
+    /// The key of that name for a segment file, where it can be had.
+    pub fn find(&self, segment: &Path, id: &[u8; 16]) -> Option<Key> {
+        if let Some(key) = self.known().get(id) {
+            return Some(key.clone());
+        }
+        let wrapping = self.wrapping.as_ref()?;
+        let bytes = std::fs::read(path_of(segment.parent()?, id)).ok()?;
+        let (nonce, wrapped) = bytes.split_first_chunk::<12>().filter(|_| bytes.len() == WRAPPED)?;
+        let mut secret = wrapped.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = wrapping.open_in_place(nonce, Aad::from(*id), &mut secret).ok()?;
+        let key = Key::new(*id, (&*opened).try_into().ok()?);
+        self.known().insert(*id, key.clone());
+        Some(key)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Key>> {
+        self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn path_of(epoch: &Path, id: &[u8; 16]) -> PathBuf {
+    epoch.join(format!("{}.key", ids::hex(id)))
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).expect("the operating system has random numbers");
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fs::Real;
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_again_by_who_has_the_wrapping_key_only() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let segment = dir.path().join("000001.seg");
+        let key = Keychain::wrapping(&[7; 32]).fresh(&Real, dir.path()).expect("writes").expect("encrypts");
+        let found = Keychain::wrapping(&[7; 32]).find(&segment, &key.id()).expect("is found");
+        assert_eq!((found.id(), found.secret()), (key.id(), key.secret()));
+        assert!(Keychain::wrapping(&[8; 32]).find(&segment, &key.id()).is_none());
+        assert!(Keychain::default().find(&segment, &key.id()).is_none());
+        assert!(Keychain::default().fresh(&Real, dir.path()).expect("writes").is_none());
+        let stored = std::fs::read(path_of(dir.path(), &key.id())).expect("is there");
+        assert!(!stored.windows(32).any(|window| window == key.secret()));
+    }
+}
