@@ -1,23 +1,31 @@
 //! The journal: an append-only log of exchanges, and the truth that every index is derived from.
 //!
-//! A journal is a directory. Each UTC day has a directory `epoch-YYYY-MM-DD` in it, and that one holds segments
-//! `NNNNNN.seg`, numbered upwards over all days. A segment is a header (written twice) and a run of frames. A frame
-//! is a head with checksums and a zstd payload; the payload is a run of typed, length-prefixed records in Protocol
-//! Buffers encoding. A commit writes one frame or more and then calls `fdatasync`: what it has reported is durable.
+//! A journal is a directory. Each UTC day, its epoch, has a directory `epoch-YYYY-MM-DD` in it, and that one holds
+//! segments, numbered upwards over all days. A segment is a header (written twice) and a run of frames. A frame is a
+//! head with checksums and a zstd payload, encrypted where that is asked for; the payload is a run of typed,
+//! numbered records in Protocol Buffers encoding. A commit writes one frame or more and then calls `fdatasync`: what
+//! it has reported is durable.
 //!
 //! ```text
 //! dir/lock                      held by the one writer
-//! dir/epoch-2025-12-02/000001.seg
-//!   | header | header | frame | frame | ... |
-//!                       frame = magic kind flags check sequence raw_len stored_len crc32c | zstd(records)
-//!                                                                        records = kind len payload, ...
+//! dir/replica                   its name
+//! dir/epoch-2025-12-02/000002.seg        written to
+//!                      000001.meta       sealed: what happened,
+//!                      000001.content    what was said,
+//!                      000001.stream     and streams as they came
+//!                      000001.idx        what is in these
 //! ```
+//!
+//! Bodies are cut into [`piece`]s and each piece is written once in an epoch; an exchange refers to its pieces by their
+//! numbers ([`pack`]), which stay the same when a segment is [`seal`]ed or rewritten. No epoch refers to another, so
+//! forgetting is an unlink ([`retention`]).
 //!
 //! Damage is met by these rules. Bytes at the end of the newest segment that are no whole frame are a torn write:
 //! the writer cuts them off when it opens. Anywhere else the reader searches for the next frame, goes on there, and
-//! counts what it skipped. Kinds of frames and records that a reader does not know are skipped. The bytes are
-//! described for re-implementers in `docs/journal-format.md`.
+//! counts what it skipped; sealing keeps those bytes beside. Kinds of frames and records that a reader does not know
+//! are skipped. The bytes are described for re-implementers in `docs/journal-format.md`.
 
+pub mod ballast;
 pub mod cipher;
 pub mod events;
 mod exchange;
@@ -31,6 +39,7 @@ pub mod piece;
 mod reader;
 pub mod record;
 mod replica;
+pub mod retention;
 mod scan;
 pub mod seal;
 pub mod segment;

@@ -29,7 +29,9 @@ fn writer() {
         let id = format!("{round}-{number:06}");
         messages.push(user(&format!("question {id}")));
         let answer = format!("answer {}", blake3::hash(id.as_bytes()));
-        conversations.record(streamed(&id, number * SECOND, &json!(messages), &answer), Keep::ALL).expect("takes it");
+        conversations
+            .record(streamed(&id, number * SECOND, &json!(messages), &answer), Keep::ALL)
+            .expect("takes it");
         messages.push(assistant(&answer));
         if number % 7 == 0 {
             messages.clear();

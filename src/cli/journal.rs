@@ -122,7 +122,8 @@ fn text(dir: &Path, proof: &Proof) -> String {
         let _ = writeln!(text, "  end      {torn_bytes} bytes of an unfinished write");
     }
     for fault in &proof.first_faults {
-        let _ = writeln!(text, "  fault    {} (record {}): {}", fault.id.escape_debug(), fault.lsn, fault.what);
+        let _ =
+            writeln!(text, "  fault    {} (record {}): {}", fault.id.escape_debug(), fault.lsn, fault.what);
     }
     if proof.faults > proof.first_faults.len() as u64 {
         let _ = writeln!(text, "  fault    and {} more", proof.faults - proof.first_faults.len() as u64);

@@ -35,7 +35,9 @@ pub fn decode(mut coded: &[u8]) -> Option<Vec<u8>> {
         let mut number = || usize::try_from(decode_varint(&mut coded).ok()?).ok();
         let (begins, ends, middle) = (number()?, number()?, number()?);
         let start = body.len();
-        if begins.checked_add(ends)? > before.len() || start.checked_add(begins + ends)?.checked_add(middle)? > MAX {
+        if begins.checked_add(ends)? > before.len()
+            || start.checked_add(begins + ends)?.checked_add(middle)? > MAX
+        {
             return None;
         }
         let (middle, rest) = coded.split_at_checked(middle)?;
@@ -95,7 +97,9 @@ mod tests {
     #[test]
     fn an_answer_takes_little_more_than_its_words() {
         let chunk = |word: &str| {
-            format!("data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{word}\"}},\"finish_reason\":null}}]}}\n\n")
+            format!(
+                "data: {{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{word}\"}},\"finish_reason\":null}}]}}\n\n"
+            )
         };
         let words = ["The", " quick", " brown", " fox"].repeat(50);
         let body: String = words.iter().map(|word| chunk(word)).collect();

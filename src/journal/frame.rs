@@ -272,7 +272,8 @@ mod tests {
     fn decode(codec: &Codec, bytes: &[u8]) -> Option<Vec<(Lsn, Record)>> {
         let head = codec.head(bytes)?;
         let payload = bytes.get(HEAD..HEAD + head.stored_len as usize)?;
-        let raw = codec.matches(&head, bytes, payload).then(|| codec.raw(&head, bytes, payload.to_vec()))??;
+        let raw =
+            codec.matches(&head, bytes, payload).then(|| codec.raw(&head, bytes, payload.to_vec()))??;
         codec.records(head.first, raw)
     }
 

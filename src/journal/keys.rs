@@ -57,7 +57,10 @@ impl Keychain {
         let io = |source| Error::io("write", &path, source);
         let blob = fs.create(&path).map_err(io)?;
         let bytes = [nonce.as_slice(), &wrapped].concat();
-        blob.write_all_at(&bytes, 0).and_then(|()| blob.sync()).and_then(|()| fs.sync_dir(epoch)).map_err(io)?;
+        blob.write_all_at(&bytes, 0)
+            .and_then(|()| blob.sync())
+            .and_then(|()| fs.sync_dir(epoch))
+            .map_err(io)?;
         let key = Key::new(id, secret);
         self.known().insert(id, key.clone());
         Ok(Some(key))

@@ -111,7 +111,8 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
     let edges = (std::mem::take(&mut exchange.edge_lengths), std::mem::take(&mut exchange.edge_micros));
     if keep.stream && streamed && !response.is_empty() {
         let coded = events::encode(&response).into();
-        stream = Some(packing.push(Record::Stream(Stream { coded, edge_lengths: edges.0, edge_micros: edges.1 })));
+        stream =
+            Some(packing.push(Record::Stream(Stream { coded, edge_lengths: edges.0, edge_micros: edges.1 })));
     } else if !streamed {
         (exchange.edge_lengths, exchange.edge_micros) = edges;
     }
@@ -189,7 +190,9 @@ impl Packing<'_> {
 fn parts(own: Lsn, targets: Vec<Target>) -> Vec<Part> {
     let part = |target| match target {
         Target::Here(literal) => Part { literal, back: 0, list: false },
-        Target::At(lsn, list) => Part { literal: Bytes::new(), back: own.back_to(lsn).unwrap_or_default(), list },
+        Target::At(lsn, list) => {
+            Part { literal: Bytes::new(), back: own.back_to(lsn).unwrap_or_default(), list }
+        }
     };
     targets.into_iter().map(part).collect()
 }

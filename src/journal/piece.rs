@@ -177,7 +177,8 @@ mod tests {
     }
 
     fn messages(count: usize) -> String {
-        let message = |at: usize| format!("{{\"role\":\"user\",\"content\":\"number {at} {}\"}}", "x".repeat(80));
+        let message =
+            |at: usize| format!("{{\"role\":\"user\",\"content\":\"number {at} {}\"}}", "x".repeat(80));
         let all: Vec<String> = (0..count).map(message).collect();
         format!("{{\"model\":\"m\",\"messages\":[{}],\"stream\":true}}", all.join(","))
     }

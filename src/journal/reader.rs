@@ -149,7 +149,9 @@ impl Reader {
         let mut scan = match Scan::open(&path, file.number, &self.keys) {
             Ok(scan) => scan,
             // It was sealed or forgotten since it was listed.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return self.list_again(file.number),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return self.list_again(file.number);
+            }
             Err(source) => return Err(Error::io("read", &path, source)),
         };
         if scan.header.is_none() {
@@ -162,7 +164,11 @@ impl Reader {
         if scan.header.is_some_and(|header| header.version > 1 && header.first < self.from) {
             let frames = scan.frames().map_err(io)?;
             let after = frames.partition_point(|(first, _)| *first <= self.from);
-            after.checked_sub(1).and_then(|at| frames.get(at)).iter().for_each(|(_, offset)| scan.seek(*offset));
+            after
+                .checked_sub(1)
+                .and_then(|at| frames.get(at))
+                .iter()
+                .for_each(|(_, offset)| scan.seek(*offset));
         }
         self.current = Some(scan);
         Ok(true)

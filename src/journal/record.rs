@@ -125,7 +125,9 @@ impl Record {
             Record::Gap(gap) => gap.encoded_len(),
             Record::List(list) => list.encoded_len(),
             Record::Stream(stream) => stream.encoded_len(),
-            Record::Piece(payload) | Record::Answer(payload) | Record::Unknown { payload, .. } => payload.len(),
+            Record::Piece(payload) | Record::Answer(payload) | Record::Unknown { payload, .. } => {
+                payload.len()
+            }
         }
     }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use bytes::Bytes;
 
+use super::Lsn;
 use super::footer::{self, Footer};
 use super::frame::{Codec, FOOTER, FrameHead, HEAD, MAGIC, RECORDS, payloads};
 use super::keys::Keychain;
 use super::record::Record;
 use super::segment::{Class, FRAMES_START, SegmentHeader};
-use super::Lsn;
 
 /// A frame whose checksum has passed.
 pub struct ScannedFrame {

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::footer::Footer;
 use super::keys::Keychain;
+use super::pack::{self, Found};
 use super::record::Record;
 use super::scan::Scan;
 use super::segment::{self, Class, SegmentFile, SegmentHeader};
-use super::pack::{self, Found};
 use super::{Error, Exchange, Lsn, Result};
 
 /// The most bytes of decoded frames that are kept for the next question.

@@ -110,7 +110,11 @@ impl Proof {
         let sealed = scan.header.is_some_and(|header| header.class != Class::Mixed) && scan.is_readable();
         if sealed && !scan.is_whole().map_err(io)? {
             let id = path.display().to_string();
-            self.fault(Fault { lsn: Lsn::first_of(number), id, what: "the file has another hash than was noted" });
+            self.fault(Fault {
+                lsn: Lsn::first_of(number),
+                id,
+                what: "the file has another hash than was noted",
+            });
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use super::{Config, Offered, Recorder};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation::{self, Conversations};
-use crate::journal::{Keep, Options};
 use crate::journal::record::{Capture, End, Exchange, Level, Origin};
+use crate::journal::{Keep, Options};
 
 /// A group is committed when it is this old or this large, whichever comes first.
 const COMMIT_AGE: Duration = Duration::from_millis(50);

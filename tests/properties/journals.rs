@@ -49,7 +49,9 @@ fn sound(count: usize, input: &[u8]) -> (Vec<Record>, Vec<u8>) {
             raw.push(header().first.after(records.len() as u64), &record);
             records.push(record);
         }
-        bytes.extend(Codec::new(&header(), None).encode(RECORDS, sequence as u32, &raw, 3).expect("compresses"));
+        bytes.extend(
+            Codec::new(&header(), None).encode(RECORDS, sequence as u32, &raw, 3).expect("compresses"),
+        );
     }
     (records, bytes)
 }
