@@ -280,9 +280,7 @@ impl Config {
                     .into(),
             );
         }
-        if self.record.enabled && self.record.dir.as_os_str().is_empty() {
-            return Err("[record] dir = \"\" names no directory; name one, or set enabled = false".into());
-        }
+        self.record.check()?;
         self.check_upgrades()?;
         self.limits.check_clients()?;
         self.check_counts()?;

@@ -23,7 +23,7 @@ pub use index::Filter;
 pub use sessions::Sessions;
 pub use view::{Session, SessionLine, Turn};
 
-use crate::journal::{self, Exchange, Gap, Journal, Keep, Keychain, Lsn, Options, Reader, Record};
+use crate::journal::{self, Exchange, Gap, Journal, Keep, Keychain, Level, Lsn, Options, Reader, Record};
 use index::{Index, TurnRow, Watermark};
 use projection::Key;
 use reading::{Reading, is_turn};
@@ -75,7 +75,62 @@ pub enum Error {
     Ambiguous { prefix: String, count: u64 },
 }
 
+impl Error {
+    /// Whether there is no room on the disk.
+    pub fn is_full(&self) -> bool {
+        let kinds = [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded];
+        matches!(self, Error::Journal(journal::Error::Io { source, .. }) if kinds.contains(&source.kind()))
+    }
+}
+
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// How much of an exchange is to be recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    pub keep: Keep,
+    /// The share of conversations that are recorded with their bodies.
+    pub sample: f64,
+}
+
+/// How much of an exchange was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub level: Level,
+    /// Why it is less than was offered.
+    pub lowered: Option<Lowered>,
+    keep: Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lowered {
+    /// The wish was for less.
+    Keep,
+    /// Its conversation is not among those that are recorded whole.
+    Sampled,
+}
+
+impl Wish {
+    /// For everything.
+    pub const ALL: Wish = Wish { keep: Keep::ALL, sample: 1.0 };
+
+    /// Decides, and notes it in the exchange. What failed is recorded whole in any case.
+    fn apply(self, exchange: &mut Exchange, conversation: Option<&str>) -> Taken {
+        let root = conversation.unwrap_or(&exchange.id);
+        let sampled_out = self.sample < 1.0 && !reading::is_failed(exchange) && share(root) >= self.sample;
+        let keep = if sampled_out { Keep { content: false, stream: false } } else { self.keep };
+        let lowered = keep.lower(exchange);
+        let why = if sampled_out { Lowered::Sampled } else { Lowered::Keep };
+        Taken { level: exchange.record_level(), lowered: lowered.then_some(why), keep }
+    }
+}
+
+/// A number from 0 to 1 that a name always has.
+fn share(name: &str) -> f64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..8]);
+    u64::from_le_bytes(first) as f64 / u64::MAX as f64
+}
 
 impl Conversations {
     /// Opens a directory for recording: takes its lock, cuts off a torn tail, and brings the index up to date.
@@ -162,20 +217,22 @@ impl Conversations {
     ///
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
-    pub fn record(&mut self, mut exchange: Exchange, keep: Keep) -> Result<()> {
+    pub fn record(&mut self, mut exchange: Exchange, wish: Wish) -> Result<Taken> {
         if !is_turn(&exchange) {
-            self.journal.record(exchange, keep, None)?;
-            return Ok(());
+            let taken = wish.apply(&mut exchange, None);
+            self.journal.record(exchange, taken.keep, None)?;
+            return Ok(taken);
         }
         let reading = Reading::of(&self.key, &exchange);
         let link = self.stitcher.link(&exchange, &reading);
+        exchange.answer = said(&reading).into();
+        let taken = wish.apply(&mut exchange, Some(&link.conversation));
         let row = TurnRow::of(&self.key, &exchange, &reading, &link);
         let footprint = Footprint::of(&self.key, &exchange, &reading, &link);
-        exchange.answer = said(&reading).into();
-        let lsn = self.journal.record(exchange, keep, Some(link))?;
+        let lsn = self.journal.record(exchange, taken.keep, Some(link))?;
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
-        Ok(())
+        Ok(taken)
     }
 
     /// Notes that exchanges went unrecorded.
@@ -207,6 +264,28 @@ impl Conversations {
         let indexed = if self.index_behind { self.catch_up() } else { self.index_pending(&pending, end) };
         self.note_index(indexed.is_ok());
         Ok(end)
+    }
+
+    /// Ends the journal's segment where it is full, old or of another day.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn roll_when_due(&mut self) -> Result<()> {
+        Ok(self.journal.roll_when_due()?)
+    }
+
+    /// The segment that is written to or will be next; those before it can be sealed.
+    pub fn writing(&self) -> u64 {
+        self.journal.writing()
+    }
+
+    /// Drops from the index what the journal no longer holds.
+    ///
+    /// # Errors
+    /// [`Error::Index`], and what the disk says.
+    pub fn forget_expired(&mut self) -> Result<()> {
+        let first = journal::segment::first_kept(&self.dir)?;
+        self.index.batch(|index| index.forget_before(first))
     }
 
     /// Bytes that wait for a commit.

@@ -25,6 +25,7 @@
 //! counts what it skipped; sealing keeps those bytes beside. Kinds of frames and records that a reader does not know
 //! are skipped. The bytes are described for re-implementers in `docs/journal-format.md`.
 
+mod active;
 pub mod ballast;
 pub mod cipher;
 pub mod events;

@@ -4,42 +4,22 @@
 //! exchange, and every loss is counted by [`ledger::Ledger`] and written into the journal as a GAP.
 
 pub mod assemble;
+mod config;
+pub mod keeper;
+mod lane;
 pub mod ledger;
+pub mod room;
 pub mod tap;
 pub mod writer;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
-use serde::{Deserialize, Serialize};
-
 use crate::body::budget::{Budget, Lease};
 use crate::journal::record;
-use crate::units::Size;
+pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
-
-/// `[record]`
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    pub enabled: bool,
-    /// Where the journal lives.
-    pub dir: PathBuf,
-    /// Memory all copies and queued records share; past it exchanges are recorded without bodies.
-    pub memory: Size,
-    /// Ended exchanges that may wait for the writer.
-    pub queue: usize,
-    /// Whether a client may ask to be left out (`x-serin-record`).
-    pub opt_out: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { enabled: true, dir: "serin-data".into(), memory: Size::mib(256), queue: 8192, opt_out: true }
-    }
-}
 
 /// An exchange that has ended, with the memory it holds.
 pub struct Offered {

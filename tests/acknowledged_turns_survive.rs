@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 
 use exchanges::{SECOND, assistant, streamed, user};
 use serde_json::json;
-use serin::conversation::{Conversations, Filter, rebuild};
-use serin::journal::{Keep, Options, Reader};
+use serin::conversation::{Conversations, Filter, Wish, rebuild};
+use serin::journal::{Options, Reader};
 
 /// Names the directory in which the writing child records.
 const DIR: &str = "SERIN_TEST_WRITER_DIR";
@@ -30,7 +30,7 @@ fn writer() {
         messages.push(user(&format!("question {id}")));
         let answer = format!("answer {}", blake3::hash(id.as_bytes()));
         conversations
-            .record(streamed(&id, number * SECOND, &json!(messages), &answer), Keep::ALL)
+            .record(streamed(&id, number * SECOND, &json!(messages), &answer), Wish::ALL)
             .expect("takes it");
         messages.push(assistant(&answer));
         if number % 7 == 0 {

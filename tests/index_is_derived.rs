@@ -12,7 +12,7 @@ use serin::conversation::index::Index;
 use serin::conversation::projection::Key;
 use serin::conversation::reading::{Reading, is_turn};
 use serin::conversation::stitch::{Footprint, Stitcher};
-use serin::conversation::{Conversations, Error, Filter, rebuild};
+use serin::conversation::{Conversations, Error, Filter, Wish, rebuild};
 use serin::journal::frame::MAGIC;
 use serin::journal::{Exchange, Gap, Journal, Keep, Link, Options, Reader, Record};
 
@@ -35,7 +35,7 @@ fn talk() -> Vec<Exchange> {
 fn record(dir: &Path, exchanges: &[Exchange]) {
     let mut conversations = Conversations::open(dir).expect("opens");
     for exchange in exchanges {
-        conversations.record(exchange.clone(), Keep::ALL).expect("takes it");
+        conversations.record(exchange.clone(), Wish::ALL).expect("takes it");
         conversations.commit().expect("commits");
     }
     assert_eq!(conversations.index_faults(), 0);
@@ -55,7 +55,7 @@ fn a_rebuilt_index_equals_the_live_one() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     for exchange in talk() {
-        conversations.record(exchange, Keep::ALL).expect("takes it");
+        conversations.record(exchange, Wish::ALL).expect("takes it");
     }
     conversations.commit().expect("commits");
     conversations
@@ -149,7 +149,7 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     for exchange in talk() {
-        conversations.record(exchange, Keep::ALL).expect("takes it");
+        conversations.record(exchange, Wish::ALL).expect("takes it");
     }
     conversations.commit().expect("commits");
     let sessions = Conversations::read_only(dir.path()).expect("opens");
@@ -257,7 +257,7 @@ fn a_fault_of_the_index_costs_no_record_and_heals() {
     let intruder = rusqlite::Connection::open(dir.path().join("index.sqlite")).expect("opens");
     intruder.execute_batch("BEGIN IMMEDIATE").expect("takes the write lock");
     for exchange in talk() {
-        conversations.record(exchange, Keep::ALL).expect("takes it");
+        conversations.record(exchange, Wish::ALL).expect("takes it");
     }
     let end = conversations.commit().expect("commits all the same");
     assert_eq!(conversations.index_faults(), 1);

@@ -158,10 +158,27 @@ impl Index {
             link.evidence,
             link.rules_version,
         ])?;
-        for conversation in [&old, &link.conversation] {
-            self.connection.execute("DELETE FROM conversation WHERE id = ?1", [conversation])?;
-            self.connection.execute(schema::RECOUNT, [conversation])?;
-        }
+        self.recount(&old)?;
+        self.recount(&link.conversation)
+    }
+
+    /// Removes what has a smaller number, and counts the conversations anew that it was a part of.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn forget_before(&self, lsn: Lsn) -> Result<()> {
+        let lsn = lsn.0 as i64;
+        let mut select = self.connection.prepare("SELECT DISTINCT conversation FROM turn WHERE lsn < ?1")?;
+        let conversations: Vec<String> =
+            select.query_map([lsn], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        self.connection.execute("DELETE FROM turn WHERE lsn < ?1", [lsn])?;
+        self.connection.execute("DELETE FROM gap WHERE lsn < ?1", [lsn])?;
+        conversations.iter().try_for_each(|conversation| self.recount(conversation))
+    }
+
+    fn recount(&self, conversation: &str) -> Result<()> {
+        self.connection.prepare_cached("DELETE FROM conversation WHERE id = ?1")?.execute([conversation])?;
+        self.connection.prepare_cached(schema::RECOUNT)?.execute([conversation])?;
         Ok(())
     }
 

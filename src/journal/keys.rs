@@ -17,6 +17,29 @@ use crate::ids;
 /// Bytes of a wrapped key: a nonce, the key, a tag.
 const WRAPPED: usize = 12 + 32 + 16;
 
+/// Why a key cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    #[error("[record] key_file = {path:?}: {source}; name a file with 64 hexadecimal digits", path = .path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("[record] key_file = {path:?} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them", path = .0.display())]
+    Malformed(PathBuf),
+}
+
+/// The keychain of a key file; an empty path means that nothing is encrypted.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn keychain(path: &Path) -> std::result::Result<Keychain, KeyError> {
+    if path.as_os_str().is_empty() {
+        return Ok(Keychain::default());
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| KeyError::Unreadable { path: path.to_owned(), source })?;
+    let secret = ids::unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    secret.map(|secret| Keychain::wrapping(&secret)).ok_or_else(|| KeyError::Malformed(path.to_owned()))
+}
+
 /// Makes keys and finds them again. The default makes none: frames are plain then.
 #[derive(Default)]
 pub struct Keychain {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::{Bytes, BytesMut};
 
-use super::exchange::{Capture, Exchange, Part};
+use super::exchange::{Capture, Exchange, Level, Part};
 use super::frame::MAX_RAW;
 use super::piece::{self, Run};
 use super::record::{List, Record, Stream};
@@ -53,6 +53,25 @@ enum Target {
 
 impl Keep {
     pub const ALL: Keep = Keep { content: true, stream: true };
+
+    /// Notes in an exchange what of it is not kept. Returns whether that is anything.
+    pub fn lower(self, exchange: &mut Exchange) -> bool {
+        let stream = self.content && !self.stream && is_stream(exchange);
+        if !self.content {
+            exchange.set_request_capture(Capture::None);
+        }
+        if !self.content || stream {
+            exchange.set_response_capture(Capture::None);
+        }
+        let level = match exchange.record_level() {
+            _ if !self.content => Level::Meta,
+            Level::Full if stream => Level::Shape,
+            level => level,
+        };
+        let lowered = level != exchange.record_level();
+        exchange.set_record_level(level);
+        lowered
+    }
 }
 
 impl Known {
@@ -94,12 +113,7 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
         (std::mem::take(&mut exchange.request_body), std::mem::take(&mut exchange.response_body));
     let answer = std::mem::take(&mut exchange.answer);
     let streamed = is_stream(&exchange);
-    if !keep.content {
-        exchange.set_request_capture(Capture::None);
-    }
-    if !keep.content || streamed && !keep.stream {
-        exchange.set_response_capture(Capture::None);
-    }
+    keep.lower(&mut exchange);
     let (mut asked, mut answered, mut said, mut stream) = (Vec::new(), Vec::new(), None, None);
     if keep.content {
         asked = packing.body(&request, piece::cut(&request));

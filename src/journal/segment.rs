@@ -204,6 +204,13 @@ pub fn limit(dir: &Path) -> Result<Lsn> {
     Ok(Lsn::first_of(list(dir)?.last().map_or(0, |file| file.number) + 1))
 }
 
+/// No exchange of a journal is kept any more that has a smaller number.
+pub fn first_kept(dir: &Path) -> Result<Lsn> {
+    let files = list(dir)?;
+    let kept = files.iter().find(|file| file.holding(Class::Metadata).is_some());
+    Ok(kept.map_or(limit(dir)?, |file| Lsn::first_of(file.number)))
+}
+
 /// The folders of a journal's epochs, the oldest first.
 pub fn epochs(dir: &Path) -> Result<Vec<PathBuf>> {
     let io = |source| Error::io("list", dir, source);

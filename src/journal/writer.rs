@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::cipher::Key;
-use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, RECORDS, Raw};
+use super::active::OpenSegment;
+use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, Raw};
 use super::fs::{Blob, Fs, Real};
 use super::keys::Keychain;
 use super::pack::{self, Keep, Known};
@@ -67,9 +68,6 @@ impl Default for Options {
     }
 }
 
-/// The level that is fast enough to write at once.
-const LEVEL: i32 = 3;
-
 /// A journal open for writing. Dropping it loses what has not been committed.
 pub struct Journal {
     dir: PathBuf,
@@ -86,18 +84,6 @@ pub struct Journal {
     pending_bytes: usize,
     torn_bytes: u64,
     lock: File,
-}
-
-struct OpenSegment {
-    blob: Box<dyn Blob>,
-    path: PathBuf,
-    number: u64,
-    header: SegmentHeader,
-    codec: Codec,
-    len: u64,
-    sequence: u32,
-    /// Whether a sync has failed: what the page cache says of this file is no longer what the disk holds.
-    poisoned: bool,
 }
 
 impl Journal {
@@ -195,9 +181,9 @@ impl Journal {
         self.replica
     }
 
-    /// The segment that is written to; every other one can be sealed.
-    pub fn segment(&self) -> Option<u64> {
-        self.segment.as_ref().map(|open| open.number)
+    /// The segment that is written to or will be next; those before it can be sealed.
+    pub fn writing(&self) -> u64 {
+        self.segment.as_ref().map_or(self.newest + 1, |open| open.number)
     }
 
     /// Forgets which pieces were written. Needed after some of them were erased.
@@ -361,32 +347,6 @@ impl Journal {
                 Some(OpenSegment { blob, path, number, header, codec, len, sequence, poisoned: false });
         }
         Ok(())
-    }
-}
-
-impl OpenSegment {
-    /// Writes a frame behind the last one.
-    fn write(&mut self, raw: &Raw) -> Result<()> {
-        let io = |source| Error::io("write to", &self.path, source);
-        let bytes = self.codec.encode(RECORDS, self.sequence, raw, LEVEL).map_err(io)?;
-        // Also where writing fails: no other frame may have this number.
-        self.sequence = self.sequence.wrapping_add(1);
-        self.blob.write_all_at(&bytes, self.len).map_err(io)?;
-        self.len += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        let synced = self.blob.sync();
-        self.poisoned |= synced.is_err();
-        synced.map_err(|source| Error::io("sync", &self.path, source))
-    }
-
-    /// Cuts the file back to what is known to be durable. Returns whether it can still be written to.
-    fn take_back(&mut self, durable: u64) -> bool {
-        self.len = durable;
-        let cut = self.blob.set_len(durable).is_ok();
-        cut && !self.poisoned
     }
 }
 

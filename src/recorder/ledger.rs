@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
+use super::room::Pressure;
 use crate::clock;
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
@@ -16,6 +17,7 @@ pub enum Dropped {
     QueueFull,
     IoError,
     Shutdown,
+    DiskFull,
 }
 
 /// Why an exchange was not recorded, by decision.
@@ -36,22 +38,34 @@ pub enum Bare {
     Budget,
     /// The body itself never came whole.
     Unfinished,
+    /// The disk is filling.
+    Disk,
+    /// Its conversation is not among those that are recorded whole.
+    Sampled,
 }
 
-const DROPPED: [(Dropped, &str); 3] =
-    [(Dropped::QueueFull, "queue_full"), (Dropped::IoError, "io_error"), (Dropped::Shutdown, "shutdown")];
+const DROPPED: [(Dropped, &str); 4] = [
+    (Dropped::QueueFull, "queue_full"),
+    (Dropped::IoError, "io_error"),
+    (Dropped::Shutdown, "shutdown"),
+    (Dropped::DiskFull, "disk_full"),
+];
 
 /// Columns as they are labelled: outcome and reason.
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 13] = [
     ("full", ""),
     ("shape", "budget"),
     ("shape", "unfinished"),
+    ("shape", "disk"),
     ("meta", "asked"),
+    ("meta", "disk"),
+    ("meta", "sampled_out"),
     ("off", "disabled"),
     ("off", "opt_out"),
     ("dropped", "queue_full"),
     ("dropped", "io_error"),
     ("dropped", "shutdown"),
+    ("dropped", "disk_full"),
 ];
 
 impl Dropped {
@@ -72,6 +86,10 @@ struct Books {
     gaps: IntCounter,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
+    free: IntGauge,
+    pressure: IntGauge,
+    sealed: IntCounter,
+    forgotten: IntCounter,
     /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
     pending: [(AtomicU64, AtomicU64); DROPPED.len()],
 }
@@ -114,6 +132,16 @@ impl Ledger {
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
+            free: metrics.gauge("serin_recorder_free_bytes", "Room left on the disk under [record] dir."),
+            pressure: metrics.gauge(
+                "serin_recorder_pressure",
+                "How little is recorded for want of room: 0 all, 1 no streams, 2 no bodies, 3 nothing.",
+            ),
+            sealed: metrics.counter("serin_recorder_sealed_segments_total", "Segments sealed."),
+            forgotten: metrics.counter(
+                "serin_recorder_forgotten_bytes_total",
+                "Bytes removed because their time was over.",
+            ),
             pending: Default::default(),
         }));
         ledger.expect(upstreams);
@@ -137,7 +165,10 @@ impl Ledger {
         let (outcome, reason) = match (level, why) {
             (Level::Full, _) => ("full", ""),
             (Level::Shape, Bare::Unfinished) => ("shape", "unfinished"),
+            (Level::Shape, Bare::Disk) => ("shape", "disk"),
             (Level::Shape, _) => ("shape", "budget"),
+            (Level::Meta, Bare::Disk) => ("meta", "disk"),
+            (Level::Meta, Bare::Sampled) => ("meta", "sampled_out"),
             (Level::Meta, _) => ("meta", "asked"),
         };
         self.count(origin, outcome, reason);
@@ -198,6 +229,22 @@ impl Ledger {
 
     pub fn wrote(&self, bytes: u64) {
         self.0.bytes.inc_by(bytes);
+    }
+
+    pub fn room(&self, free: u64) {
+        self.0.free.set(i64::try_from(free).unwrap_or(i64::MAX));
+    }
+
+    pub fn pressure(&self, pressure: Pressure) {
+        self.0.pressure.set(pressure as i64);
+    }
+
+    pub fn sealed(&self) {
+        self.0.sealed.inc();
+    }
+
+    pub fn forgot(&self, bytes: u64) {
+        self.0.forgotten.inc_by(bytes);
     }
 
     pub fn durable_lag(&self, seconds: f64) {

@@ -1,35 +1,35 @@
 //! The one thread that writes: it takes ended exchanges from the queue and commits them in groups.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::assemble::assemble;
-use super::ledger::{Bare, Dropped, Ledger};
+use super::keeper::{Keeper, Kept};
+use super::lane::Lane;
+use super::ledger::Ledger;
+use super::room::Gauge;
 use super::{Config, Offered, Recorder};
-use crate::body::budget::{Budget, Lease};
+use crate::body::budget::Budget;
 use crate::clock;
-use crate::conversation::{self, Conversations};
-use crate::journal::record::{Capture, End, Exchange, Level, Origin};
-use crate::journal::{Keep, Options};
+use crate::conversation;
+use crate::journal::Options;
+use crate::journal::keys::{KeyError, keychain};
+use crate::journal::record::{Capture, End, Exchange, Origin};
 
-/// A group is committed when it is this old or this large, whichever comes first.
-const COMMIT_AGE: Duration = Duration::from_millis(50);
-const COMMIT_BYTES: u64 = 256 * 1024;
-/// How long a journal that failed is left alone.
-const RETRY: Duration = Duration::from_secs(1);
 /// How often the thread looks around when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
 /// While a group waits for its commit anyway, the queue is looked at this often: a thread that slept on the queue would
 /// have to be woken by the path for every exchange.
 const NAP: Duration = Duration::from_millis(5);
 
-/// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable.
-pub struct Writer(Option<JoinHandle<()>>);
+/// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable. With it goes the
+/// keeper's.
+pub struct Writer(Option<(JoinHandle<()>, Keeper)>);
 
 /// Why recording cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,8 @@ pub enum Error {
     Journal(#[from] conversation::Error),
     #[error("its thread cannot be started: {0}")]
     Thread(io::Error),
+    #[error(transparent)]
+    Key(#[from] KeyError),
 }
 
 /// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
@@ -47,20 +49,28 @@ pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Erro
     if !config.enabled {
         return Ok((Recorder::new(None, budget, ledger, config.opt_out), Writer(None)));
     }
-    let lane = |dir: &Path, origin| Lane::open(dir, origin, config, ledger.clone());
-    let lanes = [lane(&config.dir, Origin::Client)?, lane(&config.dir.join("canary"), Origin::Canary)?];
+    let options = Options { keys: Arc::new(keychain(&config.key_file)?), ..config.journal() };
+    let gauge = Gauge::default();
+    let kept = [config.dir.clone(), config.dir.join("canary")].map(Kept::new);
+    let lane = |kept: &Kept, origin| {
+        Lane::open(kept.clone(), origin, options.clone(), config, ledger.clone(), gauge.clone())
+    };
+    let lanes = [lane(&kept[0], Origin::Client)?, lane(&kept[1], Origin::Canary)?];
+    let (fs, keys) = (options.fs.clone(), options.keys.clone());
+    let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
+    let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config.opt_out);
     let run = move || run(&receiver, lanes, &ledger, &budget);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
-    Ok((recorder, Writer(Some(thread))))
+    Ok((recorder, Writer(Some((thread, keeper)))))
 }
 
 impl Writer {
     /// Waits until everything offered so far is durable. Every [`Recorder`] must be gone, or this waits for ever.
     pub fn join(self) {
-        if let Some(Err(_)) = self.0.map(JoinHandle::join) {
+        if let Some(Err(_)) = self.0.map(|(thread, _keeper)| thread.join()) {
             tracing::error!(
                 "the recorder's thread died; the journal on disk is intact up to its last commit"
             );
@@ -88,32 +98,16 @@ fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget:
         ledger.queue_bytes(budget.used());
         let now = clock::now();
         for lane in &mut lanes {
-            if over
-                || lane.group.bytes >= COMMIT_BYTES && !lane.failing
-                || lane.due.is_some_and(|due| due <= now)
-            {
+            if over || lane.is_due(now) {
                 lane.commit();
+            } else if lane.due.is_none() {
+                lane.idle();
             }
         }
         if over {
             return lanes.iter_mut().for_each(Lane::give_up);
         }
     }
-}
-
-/// Writes down what was lost since the last time. What cannot be written is not forgotten.
-fn note_losses(journal: &mut Conversations, ledger: &Ledger) -> conversation::Result<()> {
-    let mut written = Ok(());
-    for gap in ledger.take_gaps() {
-        match journal.gap(gap.clone()) {
-            Ok(()) => ledger.gap_written(),
-            Err(error) => {
-                ledger.gap_not_written(&gap);
-                written = Err(error);
-            }
-        }
-    }
-    written
 }
 
 /// The next exchange, or [`RecvTimeoutError::Timeout`] when it is time to look around.
@@ -146,139 +140,4 @@ fn complete(exchange: &mut Exchange, ledger: &Ledger) {
     }
     exchange.set_end(assembled.end);
     exchange.model = assembled.asked_model;
-}
-
-/// Opens a journal and says what opening it has shown.
-fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
-    let journal = Conversations::open_with(dir, options.clone())?;
-    let (torn, found) = (journal.torn_bytes(), journal.opened());
-    if torn > 0 {
-        tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
-    }
-    let damage = &found.damage;
-    if damage.is_loss() {
-        tracing::error!(
-            dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,
-            unreadable_segments = damage.unreadable_segments, undecodable_frames = damage.undecodable_frames,
-            "the journal is damaged; what could be read is there"
-        );
-    }
-    Ok(journal)
-}
-
-/// One journal and what waits for its next commit.
-struct Lane {
-    /// None while a lost journal could not be begun anew.
-    journal: Option<Conversations>,
-    dir: PathBuf,
-    options: Options,
-    origin: Origin,
-    ledger: Ledger,
-    group: Group,
-    /// When the next commit is due: the group's age, or the end of the pause after a failure.
-    due: Option<Instant>,
-    failing: bool,
-}
-
-/// Exchanges the journal holds in memory and has not made durable.
-#[derive(Default)]
-struct Group {
-    records: Vec<(Level, Bare)>,
-    leases: Vec<Lease>,
-    bytes: u64,
-    oldest: Option<Instant>,
-}
-
-impl Lane {
-    fn open(dir: &Path, origin: Origin, config: &Config, ledger: Ledger) -> Result<Self, Error> {
-        let options = Options { pending_bytes: config.memory.0 as usize, ..Options::default() };
-        let journal = Some(open(dir, &options)?);
-        let dir = dir.to_owned();
-        Ok(Self { journal, dir, options, origin, ledger, group: Group::default(), due: None, failing: false })
-    }
-
-    /// Begins anew where the journal was removed or moved under us. Looked for once a group: what was written in the
-    /// same twentieth of a second is gone with the rest.
-    fn come_back(&mut self) {
-        if !self.group.records.is_empty() || self.journal.as_ref().is_some_and(|journal| !journal.is_gone()) {
-            return;
-        }
-        if self.journal.take().is_some() {
-            let dir = self.dir.display();
-            tracing::error!(%dir, "the journal was removed or moved while it was written; a new one begins");
-        }
-        // The old one is closed by now, and with it its lock.
-        match open(&self.dir, &self.options) {
-            Ok(journal) => self.journal = Some(journal),
-            Err(error) => self.failed("reopen", &error),
-        }
-    }
-
-    fn take(&mut self, Offered { exchange, leases, why, .. }: Offered) {
-        self.come_back();
-        let level = exchange.record_level();
-        let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
-        let now = clock::now();
-        // Also after a failure: as long as something comes in, the journal is tried again.
-        self.due.get_or_insert(now + if self.failing { RETRY } else { COMMIT_AGE });
-        match self.journal.as_mut().map(|journal| journal.record(exchange, Keep::ALL)) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                self.ledger.dropped(self.origin, Dropped::IoError);
-                return self.failed("record", &error);
-            }
-            None => return self.ledger.dropped(self.origin, Dropped::IoError),
-        }
-        self.group.records.push((level, why));
-        self.group.leases.extend(leases);
-        self.group.bytes += bytes;
-        self.group.oldest.get_or_insert(now);
-    }
-
-    /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when
-    /// it is known what became of it.
-    fn commit(&mut self) {
-        let Some(journal) = &mut self.journal else {
-            self.due = None;
-            return;
-        };
-        // After a failure the journal may be too full even for a note of what was lost: what waits goes first.
-        let room = if self.failing { journal.commit().map(drop) } else { Ok(()) };
-        let noted = room.and_then(|()| match self.origin {
-            Origin::Client => note_losses(journal, &self.ledger),
-            Origin::Canary => Ok(()),
-        });
-        if let Err(error) = noted.and_then(|()| journal.commit()) {
-            self.due = Some(clock::now() + RETRY);
-            return self.failed("commit", &error);
-        }
-        self.due = None;
-        let group = std::mem::take(&mut self.group);
-        for (level, why) in &group.records {
-            self.ledger.recorded(self.origin, *level, *why);
-        }
-        self.ledger.wrote(group.bytes);
-        if let Some(oldest) = group.oldest {
-            self.ledger.durable_lag(clock::now().duration_since(oldest).as_secs_f64());
-        }
-        if std::mem::take(&mut self.failing) {
-            tracing::info!("recording works again");
-        }
-    }
-
-    /// The process ends: what could not be written is lost, and counted.
-    fn give_up(&mut self) {
-        let lost = std::mem::take(&mut self.group).records.len();
-        (0..lost).for_each(|_| self.ledger.dropped(self.origin, Dropped::IoError));
-        if lost > 0 {
-            tracing::error!(lost, "records could not be written before the end");
-        }
-    }
-
-    /// Says once that recording fails; the counters say how much is lost.
-    fn failed(&mut self, doing: &str, error: &conversation::Error) {
-        if !std::mem::replace(&mut self.failing, true) {
-            tracing::error!(%error, doing, "recording fails, traffic goes on; look at the disk under [record] dir");
-        }
-    }
 }

@@ -35,6 +35,7 @@ CREATE TABLE turn (
   session BLOB, environment BLOB NOT NULL
 );
 CREATE INDEX turn_conversation ON turn (conversation, number);
+CREATE INDEX turn_lsn ON turn (lsn);
 CREATE TABLE gap (
   lsn INTEGER PRIMARY KEY,
   started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL

@@ -1,0 +1,266 @@
+//! One journal and what waits for its next commit.
+
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use super::keeper::Kept;
+use super::ledger::{Bare, Dropped, Ledger};
+use super::room::{Gauge, Pressure};
+use super::{Config, Offered};
+use crate::body::budget::Lease;
+use crate::clock;
+use crate::conversation::{self, Conversations, Lowered, Wish};
+use crate::journal::ballast::Ballast;
+use crate::journal::record::{Level, Origin};
+use crate::journal::{Keep, Options, Sync};
+
+/// How long a journal that failed is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Writes down what was lost since the last time. What cannot be written is not forgotten.
+fn note_losses(journal: &mut Conversations, ledger: &Ledger) -> conversation::Result<()> {
+    let mut written = Ok(());
+    for gap in ledger.take_gaps() {
+        match journal.gap(gap.clone()) {
+            Ok(()) => ledger.gap_written(),
+            Err(error) => {
+                ledger.gap_not_written(&gap);
+                written = Err(error);
+            }
+        }
+    }
+    written
+}
+
+/// One journal and what waits for its next commit.
+pub struct Lane {
+    /// None while a lost journal could not be begun anew.
+    journal: Option<Conversations>,
+    kept: Kept,
+    options: Options,
+    origin: Origin,
+    ledger: Ledger,
+    gauge: Gauge,
+    ballast: Ballast,
+    group: Group,
+    terms: Terms,
+    /// When the next commit is due: the group's age, or the end of the pause after a failure.
+    pub due: Option<Instant>,
+    failing: bool,
+}
+
+/// When a group is committed, and what share of conversations is recorded whole.
+struct Terms {
+    age: Duration,
+    bytes: u64,
+    sample: f64,
+}
+
+/// Exchanges the journal holds in memory and has not made durable.
+#[derive(Default)]
+struct Group {
+    records: Vec<(Level, Bare)>,
+    leases: Vec<Lease>,
+    bytes: u64,
+    oldest: Option<Instant>,
+}
+
+impl Lane {
+    pub fn open(
+        kept: Kept,
+        origin: Origin,
+        options: Options,
+        config: &Config,
+        ledger: Ledger,
+        gauge: Gauge,
+    ) -> conversation::Result<Self> {
+        let journal = open(&kept.dir, &options)?;
+        let terms = Terms {
+            age: if config.sync == Sync::Always { Duration::ZERO } else { config.commit_age.0 },
+            bytes: config.commit_bytes.0,
+            // Canaries are few, and evidence.
+            sample: if origin == Origin::Canary { 1.0 } else { config.sample },
+        };
+        let ballast = Ballast::new(&kept.dir, config.ballast.0);
+        let mut lane = Self {
+            journal: Some(journal),
+            kept,
+            options,
+            origin,
+            ledger,
+            gauge,
+            ballast,
+            group: Group::default(),
+            terms,
+            due: None,
+            failing: false,
+        };
+        lane.trim();
+        lane.tell();
+        Ok(lane)
+    }
+
+    /// Begins anew where the journal was removed or moved under us. Looked for once a group: what was written in the
+    /// same twentieth of a second is gone with the rest.
+    fn come_back(&mut self) {
+        if !self.group.records.is_empty() || self.journal.as_ref().is_some_and(|journal| !journal.is_gone()) {
+            return;
+        }
+        if self.journal.take().is_some() {
+            let dir = self.kept.dir.display();
+            tracing::error!(%dir, "the journal was removed or moved while it was written; a new one begins");
+        }
+        // The old one is closed by now, and with it its lock.
+        match open(&self.kept.dir, &self.options) {
+            Ok(journal) => self.journal = Some(journal),
+            Err(error) => self.failed("reopen", &error),
+        }
+    }
+
+    pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered) {
+        self.come_back();
+        let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
+        let now = clock::now();
+        // Also after a failure: as long as something comes in, the journal is tried again.
+        self.due.get_or_insert(now + if self.failing { RETRY } else { self.terms.age });
+        let pressure = self.gauge.get();
+        if pressure == Pressure::Stop {
+            return self.ledger.dropped(self.origin, Dropped::DiskFull);
+        }
+        let keep = if self.origin == Origin::Canary { Keep::ALL } else { pressure.keep() };
+        let wish = Wish { keep, sample: self.terms.sample };
+        let taken = match self.journal.as_mut().map(|journal| journal.record(exchange, wish)) {
+            Some(Ok(taken)) => taken,
+            Some(Err(error)) => {
+                self.ledger.dropped(self.origin, Dropped::IoError);
+                return self.failed("record", &error);
+            }
+            None => return self.ledger.dropped(self.origin, Dropped::IoError),
+        };
+        let why = match (why, taken.lowered) {
+            (why, None) => why,
+            (_, Some(Lowered::Sampled)) => Bare::Sampled,
+            (_, Some(Lowered::Keep)) => Bare::Disk,
+        };
+        self.group.records.push((taken.level, why));
+        self.group.leases.extend(leases);
+        self.group.bytes += bytes;
+        self.group.oldest.get_or_insert(now);
+    }
+
+    /// Whether it is time for a commit.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.group.bytes >= self.terms.bytes && !self.failing || self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when
+    /// it is known what became of it.
+    pub fn commit(&mut self) {
+        self.trim();
+        self.write();
+        self.tell();
+    }
+
+    fn write(&mut self) {
+        let Some(journal) = &mut self.journal else {
+            self.due = None;
+            return;
+        };
+        // After a failure the journal may be too full even for a note of what was lost: what waits goes first.
+        let room = if self.failing { journal.commit().map(drop) } else { Ok(()) };
+        let noted = room.and_then(|()| match self.origin {
+            Origin::Client => note_losses(journal, &self.ledger),
+            Origin::Canary => Ok(()),
+        });
+        let mut written = noted.and_then(|()| journal.commit());
+        if written.as_ref().is_err_and(conversation::Error::is_full)
+            && self.ballast.release(&*self.options.fs)
+        {
+            written = journal.commit();
+        }
+        if let Err(error) = written {
+            self.due = Some(clock::now() + RETRY);
+            return self.failed("commit", &error);
+        }
+        self.due = None;
+        let group = std::mem::take(&mut self.group);
+        for (level, why) in &group.records {
+            self.ledger.recorded(self.origin, *level, *why);
+        }
+        self.ledger.wrote(group.bytes);
+        if let Some(oldest) = group.oldest {
+            self.ledger.durable_lag(clock::now().duration_since(oldest).as_secs_f64());
+        }
+        if std::mem::take(&mut self.failing) {
+            tracing::info!("recording works again");
+        }
+    }
+
+    /// Looks after the journal while nothing comes in.
+    pub fn idle(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        if let Err(error) = journal.roll_when_due() {
+            tracing::error!(%error, "a segment could not be ended");
+        }
+        self.trim();
+        self.tell();
+    }
+
+    /// Sets room aside while there is some, and gives it up when there is none.
+    fn trim(&mut self) {
+        let fs = &*self.options.fs;
+        match self.gauge.get() {
+            Pressure::None | Pressure::Shape if !self.failing => {
+                let _ = self.ballast.take(fs);
+            }
+            Pressure::Stop => drop(self.ballast.release(fs)),
+            _ => {}
+        }
+        if self.kept.forgotten.swap(false, Relaxed)
+            && let Some(Err(error)) = self.journal.as_mut().map(Conversations::forget_expired)
+        {
+            tracing::error!(%error, "the index still lists what is no longer kept");
+        }
+    }
+
+    /// Tells the keeper which segments are no longer written to.
+    fn tell(&self) {
+        let writing = self.journal.as_ref().map_or(0, Conversations::writing);
+        self.kept.writing.store(writing, Relaxed);
+    }
+
+    /// The process ends: what could not be written is lost, and counted.
+    pub fn give_up(&mut self) {
+        let lost = std::mem::take(&mut self.group).records.len();
+        (0..lost).for_each(|_| self.ledger.dropped(self.origin, Dropped::IoError));
+        if lost > 0 {
+            tracing::error!(lost, "records could not be written before the end");
+        }
+    }
+
+    /// Says once that recording fails; the counters say how much is lost.
+    fn failed(&mut self, doing: &str, error: &conversation::Error) {
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::error!(%error, doing, "recording fails, traffic goes on; look at the disk under [record] dir");
+        }
+    }
+}
+
+/// Opens a journal and says what opening it has shown.
+fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
+    let journal = Conversations::open_with(dir, options.clone())?;
+    let (torn, found) = (journal.torn_bytes(), journal.opened());
+    if torn > 0 {
+        tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
+    }
+    let damage = &found.damage;
+    if damage.is_loss() {
+        tracing::error!(
+            dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,
+            unreadable_segments = damage.unreadable_segments, undecodable_frames = damage.undecodable_frames,
+            "the journal is damaged; what could be read is there"
+        );
+    }
+    Ok(journal)
+}
