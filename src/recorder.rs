@@ -84,7 +84,7 @@ impl Recorder {
     }
 
     /// Offers an ended exchange. Never waits: what does not fit is counted and gone.
-    fn offer(&self, offered: Offered) {
+    pub fn offer(&self, offered: Offered) {
         let Some(queue) = &self.0.queue else { return };
         let origin = offered.exchange.origin();
         let (mut lost, why) = match queue.try_send(offered) {

@@ -5,8 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::cipher::Key;
 use super::active::OpenSegment;
+use super::cipher::Key;
 use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, Raw};
 use super::fs::{Blob, Fs, Real};
 use super::keys::Keychain;

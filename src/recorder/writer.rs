@@ -18,6 +18,7 @@ use crate::body::budget::Budget;
 use crate::clock;
 use crate::conversation;
 use crate::journal::Options;
+use crate::journal::fs::{Fs, Real};
 use crate::journal::keys::{KeyError, keychain};
 use crate::journal::record::{Capture, End, Exchange, Origin};
 
@@ -45,18 +46,23 @@ pub enum Error {
 /// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
 /// switched off, nothing is opened.
 pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Error> {
+    start_on(config, ledger, Arc::new(Real))
+}
+
+/// As [`start`], on a file system of the caller's.
+pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
     if !config.enabled {
         return Ok((Recorder::new(None, budget, ledger, config.opt_out), Writer(None)));
     }
-    let options = Options { keys: Arc::new(keychain(&config.key_file)?), ..config.journal() };
+    let options = Options { keys: Arc::new(keychain(&config.key_file)?), fs: fs.clone(), ..config.journal() };
     let gauge = Gauge::default();
     let kept = [config.dir.clone(), config.dir.join("canary")].map(Kept::new);
     let lane = |kept: &Kept, origin| {
         Lane::open(kept.clone(), origin, options.clone(), config, ledger.clone(), gauge.clone())
     };
     let lanes = [lane(&kept[0], Origin::Client)?, lane(&kept[1], Origin::Canary)?];
-    let (fs, keys) = (options.fs.clone(), options.keys.clone());
+    let keys = options.keys.clone();
     let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);

@@ -21,12 +21,13 @@ pub fn chat(id: &str, at: u64, messages: &Value, answer: &str) -> Exchange {
         started_unix_nanos: START + at,
         method: "POST".into(),
         target: "/v1/chat/completions".into(),
-        request_body_hash: Bytes::copy_from_slice(blake3::hash(body.as_bytes()).as_bytes()),
+        request_body_hash: hash(body.as_bytes()),
         request_body_len: body.len() as u64,
         request_body: body.into(),
         status: 200,
         response_headers: vec![Header { name: "content-type".into(), value: "application/json".into() }],
         response_body: reply.to_string().into(),
+        response_body_hash: hash(reply.to_string().as_bytes()),
         end: End::Complete as i32,
         phase: Phase::Done as i32,
         upstream: "router".into(),
@@ -50,8 +51,13 @@ pub fn streamed(id: &str, at: u64, messages: &Value, answer: &str) -> Exchange {
     );
     let mut exchange = chat(id, at, messages, answer);
     exchange.response_headers[0].value = "text/event-stream".into();
+    exchange.response_body_hash = hash(body.as_bytes());
     exchange.response_body = body.into();
     exchange
+}
+
+fn hash(body: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(blake3::hash(body).as_bytes())
 }
 
 /// The same, refused by the upstream.
@@ -59,6 +65,7 @@ pub fn failed(id: &str, at: u64, messages: &Value) -> Exchange {
     let mut exchange = chat(id, at, messages, "");
     exchange.status = 503;
     exchange.response_body = Bytes::from_static(br#"{"error":{"message":"overloaded"}}"#);
+    exchange.response_body_hash = hash(&exchange.response_body);
     exchange
 }
 

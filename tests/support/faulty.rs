@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use serin::journal::fs::{Blob, Fs, Real, Room};
 
@@ -30,6 +30,8 @@ pub struct Plan {
     pub syncs_then: Option<Act>,
     pub creates_then: Option<Act>,
     pub room: Option<Room>,
+    /// Syncs wait until this is false again.
+    pub frozen: bool,
     /// How often each was called.
     pub wrote: u64,
     pub synced: u64,
@@ -37,7 +39,7 @@ pub struct Plan {
 
 /// The real file system, with a plan. Clones share the plan.
 #[derive(Clone, Debug, Default)]
-pub struct Faulty(pub Arc<Mutex<Plan>>);
+pub struct Faulty(pub Arc<Mutex<Plan>>, Arc<Condvar>);
 
 #[derive(Debug)]
 struct FaultyBlob(Box<dyn Blob>, Faulty);
@@ -45,6 +47,7 @@ struct FaultyBlob(Box<dyn Blob>, Faulty);
 impl Faulty {
     pub fn plan(&self, change: impl FnOnce(&mut Plan)) {
         change(&mut self.0.lock().expect("the plan"));
+        self.1.notify_all();
     }
 
     fn next(&self, of: impl Fn(&mut Plan) -> (&mut VecDeque<Act>, Option<Act>)) -> Act {
@@ -112,6 +115,8 @@ impl Blob for FaultyBlob {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let plan = self.1.0.lock().expect("the plan");
+        drop(self.1.1.wait_while(plan, |plan| plan.frozen).expect("the plan"));
         let act = self.1.next(|plan| {
             plan.synced += 1;
             let then = plan.syncs_then;
