@@ -13,7 +13,9 @@ pub mod reading;
 pub mod render;
 mod sessions;
 pub mod stitch;
+mod subject;
 pub mod view;
+mod wish;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +23,14 @@ use std::sync::Arc;
 pub use catch_up::CaughtUp;
 pub use index::Filter;
 pub use sessions::Sessions;
+pub use subject::Subject;
 pub use view::{Session, SessionLine, Turn};
+pub use wish::{Lowered, Taken, Wish};
 
-use crate::journal::{self, Exchange, Gap, Journal, Keep, Keychain, Level, Lsn, Options, Reader, Record};
+use crate::journal::erase::{self, Erasure};
+use crate::journal::fs::Fs;
+use crate::journal::{self, Exchange, Gap, Journal, Keychain, Lsn, Options, Reader, Record};
+use crate::{clock, ids};
 use index::{Index, TurnRow, Watermark};
 use projection::Key;
 use reading::{Reading, is_turn};
@@ -41,6 +48,7 @@ pub struct Conversations {
     key: Key,
     dir: PathBuf,
     keys: Arc<Keychain>,
+    fs: Arc<dyn Fs>,
     journal: Journal,
     stitcher: Stitcher,
     index: Index,
@@ -85,53 +93,6 @@ impl Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How much of an exchange is to be recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish {
-    pub keep: Keep,
-    /// The share of conversations that are recorded with their bodies.
-    pub sample: f64,
-}
-
-/// How much of an exchange was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
-    pub level: Level,
-    /// Why it is less than was offered.
-    pub lowered: Option<Lowered>,
-    keep: Keep,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lowered {
-    /// The wish was for less.
-    Keep,
-    /// Its conversation is not among those that are recorded whole.
-    Sampled,
-}
-
-impl Wish {
-    /// For everything.
-    pub const ALL: Wish = Wish { keep: Keep::ALL, sample: 1.0 };
-
-    /// Decides, and notes it in the exchange. What failed is recorded whole in any case.
-    fn apply(self, exchange: &mut Exchange, conversation: Option<&str>) -> Taken {
-        let root = conversation.unwrap_or(&exchange.id);
-        let sampled_out = self.sample < 1.0 && !reading::is_failed(exchange) && share(root) >= self.sample;
-        let keep = if sampled_out { Keep { content: false, stream: false } } else { self.keep };
-        let lowered = keep.lower(exchange);
-        let why = if sampled_out { Lowered::Sampled } else { Lowered::Keep };
-        Taken { level: exchange.record_level(), lowered: lowered.then_some(why), keep }
-    }
-}
-
-/// A number from 0 to 1 that a name always has.
-fn share(name: &str) -> f64 {
-    let mut first = [0; 8];
-    first.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..8]);
-    u64::from_le_bytes(first) as f64 / u64::MAX as f64
-}
-
 impl Conversations {
     /// Opens a directory for recording: takes its lock, cuts off a torn tail, and brings the index up to date.
     ///
@@ -146,7 +107,7 @@ impl Conversations {
     /// # Errors
     /// As [`Conversations::open`].
     pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
-        let keys = options.keys.clone();
+        let (keys, fs) = (options.keys.clone(), options.fs.clone());
         let mut journal = Journal::open(dir, options)?;
         let key = Key::of_tenant("default");
         let path = dir.join(INDEX_FILE);
@@ -173,6 +134,7 @@ impl Conversations {
             stitcher,
             index,
             pending: Vec::new(),
+            fs,
             index_behind: false,
             commits_to_wait: 0,
             next_wait: 0,
@@ -277,6 +239,37 @@ impl Conversations {
     /// The segment that is written to or will be next; those before it can be sealed.
     pub fn writing(&self) -> u64 {
         self.journal.writing()
+    }
+
+    /// Writes down that what belongs to a subject is to be erased. From here on it is not shown; its bytes go when the
+    /// erasure is carried out, for which the segments before [`Conversations::writing`] are ready.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where nothing of it is known, and what the disk says.
+    pub fn erase(&mut self, subject: &Subject) -> Result<Erasure> {
+        self.commit()?;
+        let turns = self.index.turns_of(&self.key, subject)?;
+        if turns.is_empty() {
+            return Err(Error::Unknown(subject.to_string()));
+        }
+        let now = clock::unix_nanos();
+        let mut random = [0; 10];
+        random.copy_from_slice(&ids::entropy()[..10]);
+        let erasure = Erasure {
+            id: ids::sortable(now, random),
+            subject: subject.hidden(&self.key),
+            requested_unix_nanos: now,
+            turns,
+            receipt: None,
+        };
+        erase::note(&self.dir, &*self.fs, &erasure)?;
+        for (turn, _) in &erasure.turns {
+            self.stitcher.forget(turn);
+        }
+        self.journal.forget_pieces();
+        self.journal.roll()?;
+        self.index.erase(&erasure.turns)?;
+        Ok(erasure)
     }
 
     /// Drops from the index what the journal no longer holds.

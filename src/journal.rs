@@ -28,6 +28,7 @@
 mod active;
 pub mod ballast;
 pub mod cipher;
+pub mod erase;
 pub mod events;
 mod exchange;
 mod footer;

@@ -14,10 +14,13 @@ pub mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use crate::body::budget::{Budget, Lease};
-use crate::journal::record;
+use crate::conversation::{self, Subject};
+use crate::journal::erase::Erasure;
+use crate::journal::record::{self, Origin};
 pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
 
@@ -39,12 +42,34 @@ impl Offered {
     }
 }
 
+/// What the recorder's thread is asked to do.
+pub enum Work {
+    Record(Offered),
+    /// Write down that what belongs to a subject is to be erased, and tell what that is.
+    Erase {
+        origin: Origin,
+        subject: Subject,
+        reply: SyncSender<conversation::Result<Erasure>>,
+    },
+}
+
+/// Why something cannot be erased.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    #[error("nothing is recorded: [record] enabled = false")]
+    Off,
+    #[error("the recorder is busy; ask again")]
+    Busy,
+    #[error(transparent)]
+    Failed(#[from] conversation::Error),
+}
+
 /// The path's end of the recorder. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 
 struct Inner {
-    queue: Option<SyncSender<Offered>>,
+    queue: Option<SyncSender<Work>>,
     budget: Budget,
     ledger: Ledger,
     opt_out: bool,
@@ -54,7 +79,7 @@ struct Inner {
 
 impl Recorder {
     /// A recorder that offers to `queue`; `None` records nothing.
-    pub fn new(queue: Option<SyncSender<Offered>>, budget: Budget, ledger: Ledger, opt_out: bool) -> Self {
+    pub fn new(queue: Option<SyncSender<Work>>, budget: Budget, ledger: Ledger, opt_out: bool) -> Self {
         Self(Arc::new(Inner { queue, budget, ledger, opt_out, stopping: AtomicBool::new(false) }))
     }
 
@@ -87,12 +112,27 @@ impl Recorder {
     pub fn offer(&self, offered: Offered) {
         let Some(queue) = &self.0.queue else { return };
         let origin = offered.exchange.origin();
-        let (mut lost, why) = match queue.try_send(offered) {
+        let (mut lost, why) = match queue.try_send(Work::Record(offered)) {
             Ok(()) => return,
             Err(TrySendError::Full(lost)) => (lost, Dropped::QueueFull),
             Err(TrySendError::Disconnected(lost)) => (lost, Dropped::Shutdown),
         };
         self.0.ledger.dropped(origin, why);
-        lost.show();
+        if let Work::Record(lost) = &mut lost {
+            lost.show();
+        }
+    }
+
+    /// Has what belongs to a subject erased. When this returns it is no longer shown; its bytes are gone once the erasure
+    /// has a receipt. Waits for the recorder's thread: not to be called on the path.
+    ///
+    /// # Errors
+    /// [`EraseError`].
+    pub fn erase(&self, origin: Origin, subject: Subject) -> Result<Erasure, EraseError> {
+        const PATIENCE: Duration = Duration::from_secs(30);
+        let queue = self.0.queue.as_ref().ok_or(EraseError::Off)?;
+        let (reply, answer) = sync_channel(1);
+        queue.try_send(Work::Erase { origin, subject, reply }).map_err(|_| EraseError::Busy)?;
+        Ok(answer.recv_timeout(PATIENCE).map_err(|_| EraseError::Busy)??)
     }
 }

@@ -30,6 +30,10 @@ pub fn id<'a>(find: impl Fn(&str) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
 
 /// The keyed hash of the session id that a request carries.
 pub fn session(key: &Key, exchange: &Exchange) -> Option<Node> {
-    let value = id(|name| exchange.request_header(name))?;
-    Some(key.hash(b"session1", &[value]))
+    Some(session_node(key, id(|name| exchange.request_header(name))?))
+}
+
+/// The keyed hash of a session id.
+pub fn session_node(key: &Key, id: &[u8]) -> Node {
+    key.hash(b"session1", &[&id[..id.len().min(MAX_LEN)]])
 }

@@ -11,7 +11,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 pub use rows::{Filter, Flags, SessionRow, TurnRow};
 
+use super::hint;
+use super::projection::Key;
 use super::stitch::Footprint;
+use super::subject::Subject;
 use super::{Error, Result};
 use crate::journal::{Gap, Link, Lsn};
 
@@ -174,6 +177,49 @@ impl Index {
         self.connection.execute("DELETE FROM turn WHERE lsn < ?1", [lsn])?;
         self.connection.execute("DELETE FROM gap WHERE lsn < ?1", [lsn])?;
         conversations.iter().try_for_each(|conversation| self.recount(conversation))
+    }
+
+    /// The turns that belong to a subject, with their numbers.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn turns_of(&self, key: &Key, subject: &Subject) -> Result<Vec<(String, Lsn)>> {
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Lsn(row.get::<_, i64>(1)? as u64)));
+        let found = match subject {
+            Subject::Conversation(id) => {
+                let mut select = self.connection.prepare(schema::TURNS_OF_CONVERSATION)?;
+                select.query_map([id], row)?.collect::<rusqlite::Result<_>>()?
+            }
+            Subject::Session(id) => {
+                let mut select = self.connection.prepare(schema::TURNS_OF_SESSION)?;
+                let session = hint::session_node(key, id.as_bytes());
+                select.query_map([session], row)?.collect::<rusqlite::Result<_>>()?
+            }
+        };
+        Ok(found)
+    }
+
+    /// Removes turns so that nothing of them is left in the file.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn erase(&mut self, turns: &[(String, Lsn)]) -> Result<()> {
+        self.connection.pragma_update(None, "secure_delete", true)?;
+        self.batch(|index| {
+            let mut conversations = std::collections::BTreeSet::new();
+            for (turn, _) in turns {
+                let of = "DELETE FROM turn WHERE id = ?1 RETURNING conversation";
+                let of: Option<String> =
+                    index.connection.prepare_cached(of)?.query_row([turn], |row| row.get(0)).optional()?;
+                conversations.extend(of);
+            }
+            conversations.iter().try_for_each(|conversation| index.recount(conversation))
+        })?;
+        self.connection.pragma_update(None, "secure_delete", false)?;
+        // The log of changes still has the pages as they were. A reader in the middle of a look keeps it; the next
+        // checkpoint takes it then.
+        let truncate = "PRAGMA wal_checkpoint(TRUNCATE)";
+        Ok(self.connection.query_row(truncate, [], |_| Ok(()))?)
     }
 
     fn recount(&self, conversation: &str) -> Result<()> {

@@ -216,10 +216,17 @@ impl Stitcher {
     }
 
     fn forget_oldest(&mut self) {
-        let Some((_, turn)) = self.by_age.pop_first() else { return };
-        let Some(known) = self.turns.remove(&turn) else { return };
-        unfile(&mut self.by_head, &known.footprint.head, &turn);
-        known.footprint.answers.iter().for_each(|node| unfile(&mut self.by_answer, node, &turn));
+        if let Some((_, turn)) = self.by_age.pop_first() {
+            self.forget(&turn);
+        }
+    }
+
+    /// Forgets a turn.
+    pub fn forget(&mut self, turn: &str) {
+        let Some(known) = self.turns.remove(turn) else { return };
+        self.by_age.remove(&known.age);
+        unfile(&mut self.by_head, &known.footprint.head, turn);
+        known.footprint.answers.iter().for_each(|node| unfile(&mut self.by_answer, node, turn));
     }
 }
 

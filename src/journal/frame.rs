@@ -153,8 +153,9 @@ impl Codec {
 
     /// The records of a payload. `first`: the number of the first one.
     pub fn records(&self, first: Lsn, raw: Bytes) -> Option<Vec<(Lsn, Record)>> {
-        let split = if self.version == 1 { split_1 } else { split };
-        split(raw, first)
+        let laid_out = if self.version == 1 { payloads_1 } else { payloads };
+        let payloads = laid_out(raw, first)?.into_iter();
+        payloads.map(|(lsn, kind, payload)| Some((lsn, Record::decode(kind, payload).ok()?))).collect()
     }
 
     /// Builds a whole frame.
@@ -209,11 +210,6 @@ fn inflate(payload: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     (raw.len() == raw_len).then_some(raw)
 }
 
-fn split(raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, Record)>> {
-    let payloads = payloads(raw, first)?.into_iter();
-    payloads.map(|(lsn, kind, payload)| Some((lsn, Record::decode(kind, payload).ok()?))).collect()
-}
-
 /// Records as they are laid out, undecoded: number, kind and payload.
 pub fn payloads(mut raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, u16, Bytes)>> {
     let mut records = Vec::new();
@@ -230,8 +226,8 @@ pub fn payloads(mut raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, u16, Bytes)>> {
     Some(records)
 }
 
-/// Records as version 1 laid them out: kind and length in six bytes, without numbers.
-fn split_1(mut raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, Record)>> {
+/// As [`payloads`], as version 1 laid them out: kind and length in six bytes, without numbers.
+pub fn payloads_1(mut raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, u16, Bytes)>> {
     const HEAD: usize = 6;
     let mut records = Vec::new();
     while !raw.is_empty() {
@@ -241,8 +237,7 @@ fn split_1(mut raw: Bytes, first: Lsn) -> Option<Vec<(Lsn, Record)>> {
             return None;
         }
         raw.advance(HEAD);
-        let lsn = first.after(records.len() as u64);
-        records.push((lsn, Record::decode(kind, raw.split_to(len)).ok()?));
+        records.push((first.after(records.len() as u64), kind, raw.split_to(len)));
     }
     Some(records)
 }
@@ -337,8 +332,8 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(decode(&codec(3, None), &bytes).is_none());
-            let _ = split(Bytes::from(bytes.clone()), Lsn(u64::MAX));
-            let _ = split_1(Bytes::from(bytes.clone()), Lsn(u64::MAX));
+            let _ = payloads(Bytes::from(bytes.clone()), Lsn(u64::MAX));
+            let _ = payloads_1(Bytes::from(bytes.clone()), Lsn(u64::MAX));
             let _ = inflate(&bytes, 64);
         }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::erase::Erased;
 use super::keys::Keychain;
 use super::pack::Found;
 use super::record::Record;
@@ -49,6 +50,7 @@ pub struct Reader {
     ready: VecDeque<(Lsn, Record)>,
     from: Lsn,
     whole: bool,
+    erased: Erased,
     damage: Damage,
 }
 
@@ -73,8 +75,8 @@ impl Reader {
         skip_to(&mut waiting, from)?;
         let (ready, damage) = (VecDeque::new(), Damage::default());
         let store = Store::new(dir, keys.clone());
-        let dir = dir.to_owned();
-        Ok(Reader { dir, keys, store, waiting, current: None, ready, from, whole: true, damage })
+        let (erased, dir) = (Erased::of(dir)?, dir.to_owned());
+        Ok(Reader { dir, keys, store, waiting, current: None, ready, from, whole: true, erased, damage })
     }
 
     /// Shows exchanges without their bodies, which is quick.
@@ -103,7 +105,8 @@ impl Reader {
     /// # Errors
     /// [`Error::NoRecord`] where there is none, [`Error::Io`] where a file cannot be read.
     pub fn read_at(&self, lsn: Lsn) -> Result<Record> {
-        let mut record = self.store.get(lsn, Class::Metadata)?.ok_or(Error::NoRecord(lsn))?;
+        let found = self.store.get(lsn, Class::Metadata)?.filter(|record| !self.erased.holds(lsn, record));
+        let mut record = found.ok_or(Error::NoRecord(lsn))?;
         if let Record::Exchange(exchange) = &mut record {
             self.store.fill(exchange, lsn)?;
         }
@@ -193,7 +196,9 @@ impl Reader {
         };
         // After a failed sync the same records stand in two segments.
         let wanted = |(lsn, record): &(Lsn, Record)| {
-            *lsn >= self.from && Record::class_of(record.kind()) == Class::Metadata
+            *lsn >= self.from
+                && Record::class_of(record.kind()) == Class::Metadata
+                && !self.erased.holds(*lsn, record)
         };
         self.ready.extend(records.into_iter().filter(wanted));
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::Lsn;
 use super::footer::{self, Footer};
-use super::frame::{Codec, FOOTER, FrameHead, HEAD, MAGIC, RECORDS, payloads};
+use super::frame::{Codec, FOOTER, FrameHead, HEAD, MAGIC, RECORDS, payloads, payloads_1};
 use super::keys::Keychain;
 use super::record::Record;
 use super::segment::{Class, FRAMES_START, SegmentHeader};
@@ -129,9 +129,16 @@ impl Scan {
         }
     }
 
-    /// The records of a frame of version 2, undecoded.
-    pub fn payloads(&self, frame: &ScannedFrame) -> Option<Vec<(Lsn, u16, Bytes)>> {
-        self.raw(frame)?.map_or(Some(Vec::new()), |raw| payloads(raw, frame.head.first))
+    /// The records of the frame that came last, undecoded.
+    pub fn payloads(&mut self, frame: &ScannedFrame) -> Option<Vec<(Lsn, u16, Bytes)>> {
+        let header = self.header?;
+        let Some(raw) = self.raw(frame)? else { return Some(Vec::new()) };
+        if header.version > 1 {
+            return payloads(raw, frame.head.first);
+        }
+        let found = payloads_1(raw, header.first.after(self.passed))?;
+        self.passed += found.len() as u64;
+        Some(found)
     }
 
     /// Whether a sealed file has the bytes that its footer was made for.

@@ -19,7 +19,7 @@ use super::fs::{Blob, Fs};
 use super::keys::Keychain;
 use super::record::Record;
 use super::scan::Scan;
-use super::segment::{Class, FRAMES_START, SegmentFile, SegmentHeader};
+use super::segment::{Class, FRAMES_START, SegmentFile, SegmentHeader, VERSION};
 use super::{Error, Lsn, Result};
 use crate::ids;
 
@@ -130,6 +130,26 @@ pub fn rewrite(
     fs.sync_dir(&file.dir).map_err(io)
 }
 
+/// Writes a sealed segment's sidecar anew.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn describe(file: &SegmentFile, fs: &dyn Fs, keys: &Keychain) -> Result<()> {
+    let Some(path) = file.holding(Class::Metadata) else { return Ok(()) };
+    let io = |source| Error::io("describe", &path, source);
+    let mut scan = Scan::open(&path, file.number, keys).map_err(io)?;
+    let first = scan.header.map_or(Lsn::first_of(file.number), |header| header.first);
+    let mut sidecar =
+        Sidecar { segment: file.number, first_lsn: first.0, last_lsn: first.0, ..Sidecar::default() };
+    while let Some(frame) = scan.next_frame().map_err(io)? {
+        for (lsn, record) in scan.records(&frame).unwrap_or_default() {
+            sidecar.last_lsn = lsn.0;
+            sidecar.note(&record);
+        }
+    }
+    sidecar.write(file, fs).and_then(|()| fs.sync_dir(&file.dir)).map_err(io)
+}
+
 struct Sealing<'a> {
     file: &'a SegmentFile,
     fs: &'a dyn Fs,
@@ -167,8 +187,7 @@ impl Sealing<'_> {
         for part in self.parts {
             part.end(self.fs)?;
         }
-        let json = serde_json::to_vec(&sidecar).map_err(io::Error::other)?;
-        whole_file(self.fs, &path_of(self.file, "idx"), &json)?;
+        sidecar.write(self.file, self.fs)?;
         self.fs.sync_dir(&self.file.dir)
     }
 
@@ -181,6 +200,11 @@ impl Sealing<'_> {
 }
 
 impl Sidecar {
+    fn write(&self, file: &SegmentFile, fs: &dyn Fs) -> io::Result<()> {
+        let json = serde_json::to_vec(self).map_err(io::Error::other)?;
+        whole_file(fs, &path_of(file, "idx"), &json)
+    }
+
     fn note(&mut self, record: &Record) {
         match record {
             Record::Exchange(exchange) => {
@@ -210,7 +234,7 @@ impl Part {
         keys: &Keychain,
         how: How,
     ) -> io::Result<Part> {
-        let header = SegmentHeader { id: ids::entropy(), class, ..*header };
+        let header = SegmentHeader { version: VERSION, id: ids::entropy(), class, ..*header };
         let path = file.path(class);
         let key = if header.is_encrypted() { keys.find(&path, &header.key) } else { None };
         let blob = begin_file(fs, &path)?;
@@ -253,10 +277,12 @@ impl Part {
         if !self.raw.bytes.is_empty() {
             self.write_frame()?;
         }
-        self.footer.set_frames(&self.frames);
-        self.footer.root = Bytes::copy_from_slice(self.hasher.finalize().as_bytes());
-        let bytes = self.footer.encode(&self.codec, self.sequence, self.len)?;
-        self.append(&bytes)?;
+        if self.class != Class::Mixed {
+            self.footer.set_frames(&self.frames);
+            self.footer.root = Bytes::copy_from_slice(self.hasher.finalize().as_bytes());
+            let bytes = self.footer.encode(&self.codec, self.sequence, self.len)?;
+            self.append(&bytes)?;
+        }
         self.blob.sync()?;
         fs.rename(&making(&self.path), &self.path)
     }
@@ -281,7 +307,8 @@ fn begin_file(fs: &dyn Fs, path: &Path) -> io::Result<Box<dyn Blob>> {
     }
 }
 
-fn whole_file(fs: &dyn Fs, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file that is there whole or not at all.
+pub fn whole_file(fs: &dyn Fs, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let blob = begin_file(fs, path)?;
     blob.write_all_at(bytes, 0)?;
     blob.sync()?;

@@ -12,6 +12,7 @@ use super::Config;
 use super::ledger::Ledger;
 use super::room::{Gauge, Marks, Pressure};
 use crate::clock;
+use crate::journal::erase;
 use crate::journal::fs::Fs;
 use crate::journal::keys::Keychain;
 use crate::journal::retention::{Terms, forget};
@@ -115,7 +116,7 @@ impl Keeping {
     fn turn(&mut self) {
         let now = clock::now();
         self.look();
-        if now >= self.seal_at && self.seal().is_err() {
+        if now >= self.seal_at && !(self.seal() && self.erase()) {
             self.seal_at = now + RETRY;
         }
         if now >= self.forget_at {
@@ -146,8 +147,9 @@ impl Keeping {
         }
     }
 
-    fn seal(&self) -> Result<(), ()> {
-        let mut outcome = Ok(());
+    /// Returns whether all went well.
+    fn seal(&self) -> bool {
+        let mut well = true;
         for kept in &self.journals {
             let before = kept.writing.load(Relaxed);
             let Ok(files) = segment::list(&kept.dir) else { continue };
@@ -157,12 +159,37 @@ impl Keeping {
                     Ok(Outcome::Left) => {}
                     Err(error) => {
                         tracing::error!(%error, "a segment could not be sealed; it stays as it is");
-                        outcome = Err(());
+                        well = false;
                     }
                 }
             }
         }
-        outcome
+        well
+    }
+
+    /// Carries out what was asked to be erased. Returns whether all went well.
+    fn erase(&self) -> bool {
+        let mut well = true;
+        for kept in &self.journals {
+            let writing = kept.writing.load(Relaxed);
+            for mut erasure in erase::pending(&kept.dir).unwrap_or_default() {
+                if erasure.turns.iter().any(|(_, lsn)| lsn.segment() >= writing) {
+                    continue;
+                }
+                let now = clock::unix_nanos();
+                match erase::carry_out(&kept.dir, &*self.fs, &self.keys, self.how, &mut erasure, now) {
+                    Ok(receipt) => {
+                        self.ledger.erased(receipt.exchanges);
+                        tracing::info!(id = erasure.id, exchanges = receipt.exchanges, "erased");
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, id = erasure.id, "not erased yet; nothing of it is shown");
+                        well = false;
+                    }
+                }
+            }
+        }
+        well
     }
 
     fn forget(&self) {

@@ -10,8 +10,9 @@ use super::room::{Gauge, Pressure};
 use super::{Config, Offered};
 use crate::body::budget::Lease;
 use crate::clock;
-use crate::conversation::{self, Conversations, Lowered, Wish};
+use crate::conversation::{self, Conversations, Lowered, Subject, Wish};
 use crate::journal::ballast::Ballast;
+use crate::journal::erase::Erasure;
 use crate::journal::record::{Level, Origin};
 use crate::journal::{Keep, Options, Sync};
 
@@ -147,6 +148,17 @@ impl Lane {
         self.group.leases.extend(leases);
         self.group.bytes += bytes;
         self.group.oldest.get_or_insert(now);
+    }
+
+    /// Has what belongs to a subject erased: from here on it is not shown, and the keeper takes it out of the files.
+    pub fn erase(&mut self, subject: &Subject) -> conversation::Result<Erasure> {
+        self.commit();
+        let Some(journal) = &mut self.journal else {
+            return Err(conversation::Error::Unknown(subject.to_string()));
+        };
+        let erasure = journal.erase(subject)?;
+        self.tell();
+        Ok(erasure)
     }
 
     /// Whether it is time for a commit.

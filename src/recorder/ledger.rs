@@ -90,6 +90,7 @@ struct Books {
     pressure: IntGauge,
     sealed: IntCounter,
     forgotten: IntCounter,
+    erased: IntCounter,
     /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
     pending: [(AtomicU64, AtomicU64); DROPPED.len()],
 }
@@ -122,7 +123,9 @@ impl Ledger {
             &[],
         );
         let bytes = "Bytes of exchanges written to the journal, before compression.";
+        let erased = "Exchanges taken out of every file because somebody asked for it.";
         let ledger = Self(Arc::new(Books {
+            erased: metrics.counter("serin_recorder_erased_exchanges_total", erased),
             clients,
             canaries,
             stream_errors,
@@ -241,6 +244,10 @@ impl Ledger {
 
     pub fn sealed(&self) {
         self.0.sealed.inc();
+    }
+
+    pub fn erased(&self, exchanges: u64) {
+        self.0.erased.inc_by(exchanges);
     }
 
     pub fn forgot(&self, bytes: u64) {

@@ -13,7 +13,7 @@ use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
 use super::ledger::Ledger;
 use super::room::Gauge;
-use super::{Config, Offered, Recorder};
+use super::{Config, Recorder, Work};
 use crate::body::budget::Budget;
 use crate::clock;
 use crate::conversation;
@@ -84,18 +84,14 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget: &Budget) {
+fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], ledger: &Ledger, budget: &Budget) {
     loop {
         let now = clock::now();
         let due = lanes.iter().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {
-            Ok(mut offered) => {
-                let [clients, canaries] = &mut lanes;
-                let lane = if offered.exchange.origin() == Origin::Client { clients } else { canaries };
-                complete(&mut offered.exchange, ledger);
-                offered.show();
-                lane.take(offered);
+            Ok(work) => {
+                do_it(work, &mut lanes, ledger);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
@@ -116,13 +112,26 @@ fn run(queue: &Receiver<Offered>, mut lanes: [Lane; 2], ledger: &Ledger, budget:
     }
 }
 
-/// The next exchange, or [`RecvTimeoutError::Timeout`] when it is time to look around.
-fn next(queue: &Receiver<Offered>, pending: bool, patience: Duration) -> Result<Offered, RecvTimeoutError> {
+fn do_it(work: Work, lanes: &mut [Lane; 2], ledger: &Ledger) {
+    let of = |origin| usize::from(origin == Origin::Canary);
+    match work {
+        Work::Record(mut offered) => {
+            complete(&mut offered.exchange, ledger);
+            offered.show();
+            lanes[of(offered.exchange.origin())].take(offered);
+        }
+        // Who asked may have gone away since.
+        Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
+    }
+}
+
+/// The next thing to do, or [`RecvTimeoutError::Timeout`] when it is time to look around.
+fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Work, RecvTimeoutError> {
     if !pending {
         return queue.recv_timeout(patience);
     }
     match queue.try_recv() {
-        Ok(offered) => Ok(offered),
+        Ok(work) => Ok(work),
         Err(TryRecvError::Disconnected) => Err(RecvTimeoutError::Disconnected),
         Err(TryRecvError::Empty) => {
             std::thread::park_timeout(patience.min(NAP));

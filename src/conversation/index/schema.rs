@@ -24,18 +24,17 @@ CREATE TABLE conversation (
 ) WITHOUT ROWID;
 CREATE INDEX conversation_ended ON conversation (ended);
 CREATE TABLE turn (
-  number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+  lsn INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
   conversation TEXT NOT NULL, parent TEXT NOT NULL, kind TEXT NOT NULL,
   confidence REAL NOT NULL, evidence TEXT NOT NULL, rules_version INTEGER NOT NULL,
   started INTEGER NOT NULL, first_byte INTEGER NOT NULL, ended INTEGER NOT NULL,
   status INTEGER NOT NULL, end TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, served_by TEXT NOT NULL,
   prompt_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER, finish TEXT, flags INTEGER NOT NULL,
-  lsn INTEGER NOT NULL,
   readable INTEGER NOT NULL, head BLOB NOT NULL, answers BLOB NOT NULL, body_hash BLOB NOT NULL,
   session BLOB, environment BLOB NOT NULL
 );
-CREATE INDEX turn_conversation ON turn (conversation, number);
-CREATE INDEX turn_lsn ON turn (lsn);
+CREATE INDEX turn_conversation ON turn (conversation, lsn);
+CREATE INDEX turn_session ON turn (session) WHERE session IS NOT NULL;
 CREATE TABLE gap (
   lsn INTEGER PRIMARY KEY,
   started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL
@@ -68,7 +67,7 @@ ON CONFLICT (id) DO UPDATE SET
 pub const RECOUNT: &str = "
 INSERT INTO conversation (id, model, upstream, started, ended, turns, branches, flags)
 SELECT conversation, model, upstream, started, ended, 1, kind IN ('branch', 'regenerate'), flags FROM turn WHERE conversation = ?1
-  ORDER BY number
+  ORDER BY lsn
 ON CONFLICT (id) DO UPDATE SET
   started = min(started, excluded.started), ended = max(ended, excluded.ended), turns = turns + 1,
   branches = branches + excluded.branches, flags = flags | excluded.flags,
@@ -92,6 +91,10 @@ WHERE (?1 IS NULL OR model = ?1) AND (?2 IS NULL OR upstream = ?2)
   AND (?3 IS NULL OR ended >= ?3) AND (?4 IS NULL OR started < ?4)
 ORDER BY ended DESC, id DESC LIMIT ?5";
 
+pub const TURNS_OF_CONVERSATION: &str = "SELECT id, lsn FROM turn WHERE conversation = ?1";
+pub const TURNS_OF_SESSION: &str = "
+SELECT id, lsn FROM turn WHERE conversation IN (SELECT conversation FROM turn WHERE session = ?1)";
+
 /// The columns of a turn in the order in which [`super::rows::turn`] reads them.
 macro_rules! select_turn {
     ($rest:literal) => {
@@ -104,8 +107,8 @@ macro_rules! select_turn {
     };
 }
 
-pub const TURNS: &str = select_turn!("WHERE conversation = ?1 ORDER BY number");
-pub const LATEST_TURNS: &str = select_turn!("ORDER BY number DESC LIMIT ?1");
+pub const TURNS: &str = select_turn!("WHERE conversation = ?1 ORDER BY lsn");
+pub const LATEST_TURNS: &str = select_turn!("ORDER BY lsn DESC LIMIT ?1");
 
 /// Makes the tables of an empty database.
 pub fn create(connection: &Connection) -> Result<()> {

@@ -1,0 +1,208 @@
+//! Promise: what is erased is shown no more from the moment it is asked for, and afterwards no byte of it is on disk,
+//! while everything else is as it was.
+
+#[path = "support/exchanges.rs"]
+mod exchanges;
+#[path = "support/faulty.rs"]
+mod faulty;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use exchanges::{SECOND, assistant, chat, streamed, user, with_session};
+use faulty::{Act, Faulty};
+use serde_json::{Value, json};
+use serin::conversation::{Conversations, Error, Filter, Subject, Wish, rebuild};
+use serin::journal::erase::{self, Erasure};
+use serin::journal::frame::{Codec, HEAD};
+use serin::journal::fs::Real;
+use serin::journal::seal::{How, seal};
+use serin::journal::segment::{self, FRAMES_START, SegmentHeader};
+use serin::journal::verify::verify;
+use serin::journal::{Exchange, Keychain, Options, Reader, Record};
+
+const HOW: How = How { level: 3, frame_bytes: 3000 };
+/// Stands in every request of the one who asks, and nowhere else.
+const MARKER: &str = "planted-marker-7Qz";
+const SYSTEM: &str = "a system prompt that everybody shares, long enough to be a piece of its own ";
+
+/// Three turns of a talk of which every message has `word` in it.
+fn talk(name: &str, word: &str, session: &str) -> Vec<Exchange> {
+    let mut messages: Vec<Value> = vec![json!({"role": "system", "content": SYSTEM.repeat(9)})];
+    let turn = |at: u64| {
+        messages.push(user(&format!("question {at} about {word} {}", "and more ".repeat(40))));
+        let answer = format!("answer {at} about {word}");
+        let made = if at == 1 { streamed } else { chat };
+        let mut exchange = made(&format!("{name}-{at}"), at * 100 * SECOND, &json!(messages), &answer);
+        exchange.model = format!("model-for-{word}");
+        messages.push(assistant(&answer));
+        if session.is_empty() { exchange } else { with_session(exchange, "x-session-id", session) }
+    };
+    (0..3).map(turn).collect()
+}
+
+/// All files below a folder.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("lists") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The files that hold a word, as they are or in a frame.
+fn files_with(dir: &Path, word: &str) -> Vec<PathBuf> {
+    let has = |bytes: &[u8]| bytes.windows(word.len()).any(|window| window == word.as_bytes());
+    let holds = |path: &PathBuf| {
+        let bytes = std::fs::read(path).expect("reads");
+        has(&bytes) || frames(&bytes).iter().any(|raw| has(raw))
+    };
+    files(dir).into_iter().filter(holds).collect()
+}
+
+fn frames(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let Some(header) = SegmentHeader::decode(bytes, 1) else { return Vec::new() };
+    let codec = Codec::new(&header, None);
+    let mut rest = &bytes[FRAMES_START as usize..];
+    let mut found = Vec::new();
+    while let Some(head) = codec.head(rest) {
+        let (payload, after) = rest[HEAD..].split_at(head.stored_len as usize);
+        found.extend(codec.raw(&head, rest, payload.to_vec()).map(|raw| raw.to_vec()));
+        rest = after;
+    }
+    found
+}
+
+fn seal_before(dir: &Path, writing: u64) {
+    for file in
+        segment::list(dir).expect("lists").iter().filter(|file| file.is_open() && file.number < writing)
+    {
+        seal(file, &Real, &Keychain::default(), HOW).expect("seals");
+    }
+}
+
+fn carry_out(dir: &Path, erasure: &Erasure) -> erase::Receipt {
+    erase::carry_out(dir, &Real, &Keychain::default(), HOW, &mut erasure.clone(), 7).expect("is carried out")
+}
+
+fn exchanges_of(dir: &Path) -> Vec<Exchange> {
+    let only = |next: serin::journal::Result<(_, Record)>| match next.expect("reads").1 {
+        Record::Exchange(exchange) => Some(exchange),
+        _ => None,
+    };
+    Reader::open(dir).expect("opens").filter_map(only).collect()
+}
+
+/// Two talks interleaved, in many small segments; the first is the one to be erased.
+fn recorded(dir: &Path) -> (Conversations, Vec<Exchange>) {
+    let options = Options { segment_bytes: 2000, ..Options::default() };
+    let mut conversations = Conversations::open_with(dir, options).expect("opens");
+    let (mine, theirs) = (talk("mine", MARKER, "the-session"), talk("theirs", "nothing", "another"));
+    for (one, other) in mine.into_iter().zip(&theirs) {
+        for exchange in [one, other.clone()] {
+            conversations.record(exchange, Wish::ALL).expect("takes it");
+            conversations.commit().expect("commits");
+        }
+    }
+    (conversations, theirs)
+}
+
+#[test]
+fn no_byte_is_left_and_the_rest_is_as_it_was() {
+    for sealed_before in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let (mut conversations, theirs) = recorded(dir);
+        if sealed_before {
+            seal_before(dir, conversations.writing());
+        }
+        assert!(files_with(dir, MARKER).len() > 1, "it is everywhere");
+        let subject = Subject::Session("the-session".into());
+        let erasure = conversations.erase(&subject).expect("is written down");
+        assert_eq!(erasure.turns.len(), 3);
+        seal_before(dir, conversations.writing());
+        let receipt = carry_out(dir, &erasure);
+        assert_eq!((receipt.exchanges, receipt.done_unix_nanos), (3, 7));
+        assert!(receipt.files > 2 && receipt.bytes_after < receipt.bytes_before, "{receipt:?}");
+        for word in [MARKER, "the-session", "mine-0", "mine-1", "mine-2"] {
+            assert_eq!(files_with(dir, word), [PathBuf::new(); 0], "{word}");
+        }
+        let found: Vec<_> = exchanges_of(dir)
+            .into_iter()
+            .map(|exchange| (exchange.id, exchange.request_body, exchange.response_body))
+            .collect();
+        let want: Vec<_> = theirs
+            .iter()
+            .map(|exchange| {
+                (exchange.id.clone(), exchange.request_body.clone(), exchange.response_body.clone())
+            })
+            .collect();
+        assert_eq!(found, want);
+        assert!(verify(dir, &Arc::default()).expect("reads").is_sound());
+        let live = conversations.dump().expect("dumps");
+        assert_eq!(rebuild(dir).expect("rebuilds").dump().expect("dumps"), live);
+        // It goes on: the same words come again and are recorded whole.
+        conversations.record(talk("again", MARKER, "new").remove(2), Wish::ALL).expect("takes it");
+        conversations.commit().expect("commits");
+        assert!(verify(dir, &Arc::default()).expect("reads").is_sound());
+        assert_eq!(exchanges_of(dir).len(), 4);
+        assert_eq!(erase::find(dir, &erasure.id).and_then(|found| found.receipt), Some(receipt));
+    }
+}
+
+#[test]
+fn from_the_moment_it_is_asked_for_it_is_not_shown() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut conversations, _) = recorded(dir.path());
+    conversations.erase(&Subject::Conversation("mine-0".into())).expect("is written down");
+    let sessions = Conversations::read_only(dir.path()).expect("opens");
+    let listed = sessions.list(&Filter::default()).expect("lists");
+    assert_eq!(listed.iter().map(|line| line.id.as_str()).collect::<Vec<_>>(), ["theirs-0"]);
+    assert!(exchanges_of(dir.path()).iter().all(|exchange| exchange.id.starts_with("theirs")));
+    // An index made anew meanwhile knows nothing of it either.
+    let anew = rebuild(dir.path()).expect("rebuilds").dump().expect("dumps");
+    assert!(!anew.contains("mine") && anew.contains("theirs"));
+    assert_eq!(anew, conversations.dump().expect("dumps"));
+}
+
+#[test]
+fn interrupted_anywhere_it_is_finished_by_the_next_try() {
+    for step in 0..24 {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let (mut conversations, _) = recorded(dir);
+        let mut erasure =
+            conversations.erase(&Subject::Conversation("mine-0".into())).expect("is written down");
+        seal_before(dir, conversations.writing());
+        drop(conversations);
+        let faulty = Faulty::default();
+        faulty.plan(|plan| {
+            plan.writes = (0..step).map(|_| Act::Work).chain([Act::Fail(ErrorKind::Other)]).collect()
+        });
+        let _ = erase::carry_out(dir, &faulty, &Keychain::default(), HOW, &mut erasure, 7);
+        for mut left in erase::pending(dir).expect("lists") {
+            erase::carry_out(dir, &Real, &Keychain::default(), HOW, &mut left, 8).expect("is carried out");
+        }
+        assert_eq!(files_with(dir, MARKER), [PathBuf::new(); 0], "step {step}");
+        assert!(verify(dir, &Arc::default()).expect("reads").is_sound(), "step {step}");
+        assert_eq!(exchanges_of(dir).len(), 3, "step {step}");
+    }
+}
+
+#[test]
+fn who_is_not_known_is_told_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (mut conversations, _) = recorded(dir.path());
+    for subject in [Subject::Conversation("nobody".into()), Subject::Session("none".into())] {
+        assert!(matches!(conversations.erase(&subject), Err(Error::Unknown(_))));
+    }
+    assert!(!dir.path().join("erasures").exists());
+    assert!("nonsense".parse::<Subject>().is_err() && "session/".parse::<Subject>().is_err());
+    assert_eq!("session/a/b".parse(), Ok(Subject::Session("a/b".into())));
+}
