@@ -1,0 +1,186 @@
+//! How much recording costs: turns made durable in a second, processor time for each, and room on the disk, beside what
+//! comes of compressing every body by itself.
+//!
+//!     cargo bench --bench recorder                 # the numbers of docs/BENCHMARKS.md
+//!     cargo bench --bench recorder -- --quick      # a twentieth of it, to see that it runs
+//!     cargo bench --bench recorder -- --dir DIR    # on the disk of that folder
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+#[path = "recorder/plain.rs"]
+mod plain;
+#[path = "recorder/talk.rs"]
+mod talk;
+#[path = "recorder/threads.rs"]
+mod threads;
+
+use serin::metrics::Metrics;
+use serin::recorder::ledger::{Bare, Ledger};
+use serin::recorder::{Config, Offered, writer};
+use talk::{Answer, Dice, Talk, Words};
+
+/// A kind of traffic.
+struct Load {
+    name: &'static str,
+    conversations: usize,
+    turns: usize,
+    /// Conversations that go on at the same time.
+    live: usize,
+    /// Bytes of what is asked anew in each turn, from and to.
+    asked: (usize, usize),
+    /// Bytes of system prompt and tools, of which there are eight.
+    system: (usize, usize),
+    answer: Answer,
+}
+
+const LOADS: [Load; 2] = [
+    Load {
+        name: "whole answers of 2-8 KB, ten turns",
+        conversations: 2000,
+        turns: 10,
+        live: 200,
+        asked: (2000, 8000),
+        system: (6000, 20_000),
+        answer: Answer::Whole,
+    },
+    Load {
+        name: "streams of 200 events, requests of 35 KB",
+        conversations: 1000,
+        turns: 8,
+        live: 100,
+        asked: (1000, 2000),
+        system: (24_000, 28_000),
+        answer: Answer::Events(200),
+    },
+];
+/// Exchanges that may wait for the recorder: a load that ran ahead would measure memory.
+const AHEAD: u64 = 512;
+
+/// What one run came to.
+struct Run {
+    turns: u64,
+    raw: u64,
+    seconds: f64,
+    disk: u64,
+    recorder_micros: f64,
+    keeper_micros: f64,
+    request_bytes: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let part = if arguments.iter().any(|argument| argument == "--quick") { 20 } else { 1 };
+    let given = arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
+    let dir = given.map_or_else(std::env::temp_dir, PathBuf::from).join(format!("serin-bench-{}", std::process::id()));
+    println!(
+        "{:<42} {:>8} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8}",
+        "load", "turns", "turns/s", "raw MB", "disk %", "recorder", "keeper", "request"
+    );
+    println!("{:>92} {:>10} {:>8}", "µs/turn", "µs/turn", "KB");
+    for load in &LOADS {
+        let run = record(load, part, &dir);
+        report(load.name, &run);
+        let plain = plain::record(load, part, &dir);
+        report("  each body compressed by itself", &plain);
+        println!("  ratio to that: {:.2} × turns/s, {:.2} × disk", rate(&run) / rate(&plain), run.disk as f64 / plain.disk as f64);
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+    ExitCode::SUCCESS
+}
+
+fn rate(run: &Run) -> f64 {
+    run.turns as f64 / run.seconds
+}
+
+fn report(name: &str, run: &Run) {
+    println!(
+        "{name:<42} {:>8} {:>9.0} {:>9.1} {:>9.2} {:>10.1} {:>10.1} {:>8.1}",
+        run.turns,
+        rate(run),
+        run.raw as f64 / 1e6,
+        100.0 * run.disk as f64 / run.raw as f64,
+        run.recorder_micros,
+        run.keeper_micros,
+        run.request_bytes as f64 / run.turns as f64 / 1e3
+    );
+}
+
+/// Calls `take` with every exchange of a load.
+fn each(load: &Load, part: usize, mut take: impl FnMut(serin::journal::Exchange)) {
+    let mut dice = Dice(7);
+    let words = Words::new(&mut dice);
+    let systems: Vec<String> = (0..8)
+        .map(|_| {
+            let bytes = load.system.0 + dice.below(load.system.1 - load.system.0);
+            words.text(&mut dice, bytes)
+        })
+        .collect();
+    let count = load.conversations / part;
+    for group in (0..count).collect::<Vec<_>>().chunks(load.live) {
+        let mut talks: Vec<Talk> =
+            group.iter().map(|number| Talk::new(*number, systems[number % 8].clone())).collect();
+        for _ in 0..load.turns {
+            for talk in &mut talks {
+                let asked = load.asked.0 + dice.below(load.asked.1 - load.asked.0);
+                take(talk.next(&words, &mut dice, asked, load.answer));
+            }
+        }
+    }
+}
+
+/// Through the recorder. Only the time in which it has something to do counts: making the load takes longer than
+/// recording it, so exchanges are made ahead in batches.
+fn record(load: &Load, part: usize, dir: &Path) -> Run {
+    let _ = std::fs::remove_dir_all(dir);
+    let metrics = Metrics::default();
+    let config = Config { dir: dir.to_owned(), queue: 2 * AHEAD as usize, ..Config::default() };
+    let (recorder, writer) = writer::start(&config, Ledger::new(&metrics, &[])).expect("starts");
+    let (mut turns, mut raw, mut request_bytes, mut spent) = (0, 0, 0, Duration::ZERO);
+    let mut batch = Vec::new();
+    let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {
+        let begun = Instant::now();
+        for exchange in batch.drain(..) {
+            recorder.offer(Offered { exchange, leases: Vec::new(), why: Bare::No, after: None });
+        }
+        while full(&metrics) < turns {
+            std::thread::park_timeout(Duration::from_micros(200));
+        }
+        spent += begun.elapsed();
+    };
+    each(load, part, |exchange| {
+        turns += 1;
+        request_bytes += exchange.request_body_len;
+        raw += exchange.request_body_len + exchange.response_body_len;
+        batch.push(exchange);
+        if batch.len() as u64 == AHEAD {
+            flush(&mut batch, turns);
+        }
+    });
+    flush(&mut batch, turns);
+    let recorder_micros = threads::cpu_micros("serin-recorder") / turns as f64;
+    drop(recorder);
+    // Sealing goes on until the keeper is told to stop.
+    let keeper_micros = threads::cpu_micros("serin-keeper") / turns as f64;
+    writer.join();
+    Run { turns, raw, seconds: spent.as_secs_f64(), disk: size(dir), recorder_micros, keeper_micros, request_bytes }
+}
+
+fn full(metrics: &Metrics) -> u64 {
+    let text = String::from_utf8(metrics.text().expect("encodes")).expect("is text");
+    let name = "serin_recorder_turns_total{outcome=\"full\",reason=\"\"} ";
+    text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
+}
+
+/// Bytes of all files but the ballast.
+fn size(dir: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
+    let of = |entry: std::fs::DirEntry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => size(&entry.path()),
+        _ if entry.file_name() == "ballast" => 0,
+        _ => entry.metadata().map_or(0, |found| found.len()),
+    };
+    entries.flatten().map(of).sum()
+}
