@@ -73,8 +73,11 @@ struct Run {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let part = if arguments.iter().any(|argument| argument == "--quick") { 20 } else { 1 };
-    let given = arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
-    let dir = given.map_or_else(std::env::temp_dir, PathBuf::from).join(format!("serin-bench-{}", std::process::id()));
+    let given =
+        arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
+    let dir = given
+        .map_or_else(std::env::temp_dir, PathBuf::from)
+        .join(format!("serin-bench-{}", std::process::id()));
     println!(
         "{:<42} {:>8} {:>9} {:>9} {:>9} {:>10} {:>10} {:>8}",
         "load", "turns", "turns/s", "raw MB", "disk %", "recorder", "keeper", "request"
@@ -85,7 +88,11 @@ fn main() -> ExitCode {
         report(load.name, &run);
         let plain = plain::record(load, part, &dir);
         report("  each body compressed by itself", &plain);
-        println!("  ratio to that: {:.2} × turns/s, {:.2} × disk", rate(&run) / rate(&plain), run.disk as f64 / plain.disk as f64);
+        println!(
+            "  ratio to that: {:.2} × turns/s, {:.2} × disk",
+            rate(&run) / rate(&plain),
+            run.disk as f64 / plain.disk as f64
+        );
     }
     let _ = std::fs::remove_dir_all(&dir);
     ExitCode::SUCCESS
@@ -165,7 +172,15 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
     // Sealing goes on until the keeper is told to stop.
     let keeper_micros = threads::cpu_micros("serin-keeper") / turns as f64;
     writer.join();
-    Run { turns, raw, seconds: spent.as_secs_f64(), disk: size(dir), recorder_micros, keeper_micros, request_bytes }
+    Run {
+        turns,
+        raw,
+        seconds: spent.as_secs_f64(),
+        disk: size(dir),
+        recorder_micros,
+        keeper_micros,
+        request_bytes,
+    }
 }
 
 fn full(metrics: &Metrics) -> u64 {

@@ -27,7 +27,8 @@ pub struct Words(Vec<String>);
 impl Words {
     pub fn new(dice: &mut Dice) -> Words {
         let word = |dice: &mut Dice| {
-            let syllables = ["ka", "lo", "min", "ter", "es", "vor", "un", "sta", "ri", "go", "pel", "da", "th", "ing"];
+            let syllables =
+                ["ka", "lo", "min", "ter", "es", "vor", "un", "sta", "ri", "go", "pel", "da", "th", "ing"];
             (0..dice.between(1, 4)).map(|_| syllables[dice.below(syllables.len())]).collect()
         };
         Words((0..6000).map(|_| word(dice)).collect())
@@ -105,7 +106,9 @@ fn respond(words: &Words, dice: &mut Dice, answer: Answer) -> (String, String) {
         );
         text.push_str(&word);
     }
-    response.push_str("data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n");
+    response.push_str(
+        "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n",
+    );
     (text, response)
 }
 

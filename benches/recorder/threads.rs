@@ -9,7 +9,8 @@ pub fn cpu_micros(name: &str) -> f64 {
         let comm = fs::read_to_string(task.path().join("comm")).ok()?;
         let ran = fs::read_to_string(task.path().join("schedstat")).ok()?;
         // The kernel keeps 15 bytes of a name.
-        (comm.trim_end() == &name[..name.len().min(15)]).then(|| ran.split(' ').next()?.parse::<f64>().ok())?
+        (comm.trim_end() == &name[..name.len().min(15)])
+            .then(|| ran.split(' ').next()?.parse::<f64>().ok())?
     });
     nanos.sum::<f64>() / 1000.0
 }

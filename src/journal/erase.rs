@@ -233,18 +233,21 @@ impl Epoch<'_> {
                 _ => {}
             })?;
         }
-        // Lists refer to pieces, and to nothing else.
-        let mut inside = Vec::new();
-        for file in self.files {
+        // A list refers to records before it: from the last segment to the first, each is known before it is looked at.
+        for file in self.files.iter().rev() {
             let Some(path) = file.holding(Class::Content) else { continue };
+            let mut lists = Vec::new();
             each(&path, file.number, self.keys, &mut |lsn, record| match record {
-                Record::List(list) if referred.contains(&lsn) => {
-                    inside.extend(list.back.iter().filter_map(|back| lsn.back(*back)));
-                }
+                Record::List(list) => lists.push((lsn, list)),
                 _ => {}
             })?;
+            for (lsn, list) in lists.into_iter().rev() {
+                if referred.contains(&lsn) {
+                    let inside = list.parts.iter().filter(|part| part.back > 0);
+                    referred.extend(inside.filter_map(|part| lsn.back(part.back)));
+                }
+            }
         }
-        referred.extend(inside);
         Ok(referred)
     }
 
@@ -265,8 +268,9 @@ impl Epoch<'_> {
 
 /// The numbers that an exchange refers to.
 fn references(exchange: &Exchange, own: Lsn) -> impl Iterator<Item = Lsn> {
-    let parts = exchange.request_parts.iter().chain(&exchange.response_parts);
-    let backs = parts.map(|part: &Part| part.back).chain([exchange.answer_back, exchange.stream_back]);
+    let parts =
+        [&exchange.request_parts, &exchange.response_parts, &exchange.answer_parts].into_iter().flatten();
+    let backs = parts.map(|part: &Part| part.back).chain([exchange.stream_back]);
     let backs: Vec<u64> = backs.filter(|back| *back > 0).collect();
     backs.into_iter().filter_map(move |back| own.back(back))
 }

@@ -89,15 +89,15 @@ pub struct Exchange {
     /// How many records back the streamed response is; 0 where there is none.
     #[prost(uint64, tag = "32")]
     pub stream_back: u64,
-    /// How many records back the assembled answer is; 0 where there is none.
-    #[prost(uint64, tag = "33")]
-    pub answer_back: u64,
+    /// What the assembled answer is put together from: it outlives the streamed response.
+    #[prost(message, repeated, tag = "33")]
+    pub answer_parts: Vec<Part>,
     /// BLAKE3 of the bodies as kept, where secrets in them were masked; else empty.
     #[prost(bytes = "bytes", tag = "34")]
     pub request_kept_hash: Bytes,
     #[prost(bytes = "bytes", tag = "35")]
     pub response_kept_hash: Bytes,
-    /// In memory: what the response said, where the journal has it beside the response or instead of it.
+    /// In memory: what the response said, as the recorder assembled it.
     #[prost(bytes = "bytes", tag = "36")]
     pub answer: Bytes,
 }

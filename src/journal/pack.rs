@@ -11,8 +11,10 @@ use super::record::{List, Record, Stream};
 use super::segment::Class;
 use super::{Lsn, events};
 
-/// Elements of one list record. A body of ten thousand messages takes three hundred references.
-const FAN_OUT: usize = 32;
+/// Elements of one list record. A body of ten thousand messages takes six hundred references.
+const FAN_OUT: usize = 16;
+/// How deep lists may lie in each other: a group of elements, an element, a long text of it.
+const DEPTH: u32 = 4;
 /// Bytes below which a gap stays where it is.
 const INLINE: usize = 128;
 
@@ -36,6 +38,12 @@ pub struct Known {
 /// The beginning of a BLAKE3 hash, and whether it is that of a list.
 type Name = ([u8; 16], bool);
 
+/// One part in the making: bytes, or where they are.
+enum Item {
+    Here(Bytes),
+    There(Name, Lsn),
+}
+
 /// Collects the records of one exchange.
 struct Packing<'a> {
     known: &'a mut Known,
@@ -45,11 +53,6 @@ struct Packing<'a> {
 
 /// Finds the record of a number and class.
 pub type Fetch<'a, E> = dyn FnMut(Lsn, Class) -> Result<Option<Record>, E> + 'a;
-
-enum Target {
-    Here(Bytes),
-    At(Lsn, bool),
-}
 
 impl Keep {
     pub const ALL: Keep = Keep { content: true, stream: true };
@@ -114,15 +117,16 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
     let answer = std::mem::take(&mut exchange.answer);
     let streamed = is_stream(&exchange);
     keep.lower(&mut exchange);
-    let (mut asked, mut answered, mut said, mut stream) = (Vec::new(), Vec::new(), None, None);
+    let mut made = Vec::new();
     if keep.content {
-        asked = packing.body(&request, piece::cut(&request));
-        said = (!answer.is_empty()).then(|| packing.push(Record::Answer(answer)));
+        made.push(packing.runs(&request, piece::cut(&request)));
+        made.push(packing.runs(&answer, piece::cut_text(&answer)));
         if !streamed {
-            answered = packing.body(&response, piece::cut_text(&response));
+            made.push(packing.runs(&response, piece::cut_text(&response)));
         }
     }
     let edges = (std::mem::take(&mut exchange.edge_lengths), std::mem::take(&mut exchange.edge_micros));
+    let mut stream = None;
     if keep.stream && streamed && !response.is_empty() {
         let coded = events::encode(&response).into();
         stream =
@@ -131,9 +135,10 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
         (exchange.edge_lengths, exchange.edge_micros) = edges;
     }
     let own = packing.next();
-    exchange.request_parts = parts(own, asked);
-    exchange.response_parts = parts(own, answered);
-    exchange.answer_back = said.and_then(|lsn| own.back_to(lsn)).unwrap_or_default();
+    let mut parts = made.into_iter().map(|made| made.iter().map(|item| item.part(own)).collect());
+    exchange.request_parts = parts.next().unwrap_or_default();
+    exchange.answer_parts = parts.next().unwrap_or_default();
+    exchange.response_parts = parts.next().unwrap_or_default();
     exchange.stream_back = stream.and_then(|lsn| own.back_to(lsn)).unwrap_or_default();
     packing.push(Record::Exchange(exchange));
     packing.records
@@ -157,58 +162,85 @@ impl Packing<'_> {
         lsn
     }
 
-    fn body(&mut self, body: &Bytes, runs: Vec<Run>) -> Vec<Target> {
-        let mut targets = Vec::new();
+    /// The parts that runs come to; pieces that are not known become records.
+    fn runs(&mut self, body: &Bytes, runs: Vec<Run>) -> Vec<Item> {
+        let mut items = Vec::new();
         for run in runs {
             match run {
-                Run::Gap(range) if range.len() < INLINE => targets.push(Target::Here(body.slice(range))),
-                Run::Gap(range) | Run::Value(range) => {
-                    targets.push(Target::At(self.piece(body.slice(range)).1, false));
-                }
-                Run::List(pieces) => {
-                    let all: Vec<(Name, Lsn)> =
-                        pieces.into_iter().map(|range| self.piece(body.slice(range))).collect();
-                    // Only full lists come again as they are while a conversation grows.
-                    let (full, rest) = all.as_chunks::<FAN_OUT>();
-                    targets.extend(full.iter().map(|group| Target::At(self.list(group), true)));
-                    targets.extend(rest.iter().map(|(_, lsn)| Target::At(*lsn, false)));
-                }
+                Run::Gap(range) if range.len() < INLINE => items.push(Item::Here(body.slice(range))),
+                Run::Gap(range) | Run::Value(range) => items.push(self.piece(body.slice(range))),
+                Run::List(elements) => items.extend(self.list(body, elements)),
             }
         }
-        targets
+        items
     }
 
-    fn piece(&mut self, bytes: Bytes) -> (Name, Lsn) {
+    /// The elements of a list: as lists where there are enough of them, and what is left by itself. Only full lists come
+    /// again as they are while a conversation grows.
+    fn list(&mut self, body: &Bytes, elements: Vec<Run>) -> Vec<Item> {
+        let mut items: Vec<Item> = elements.into_iter().map(|element| self.element(body, element)).collect();
+        let rest = items.split_off(items.len() - items.len() % FAN_OUT);
+        let full = items.chunks(FAN_OUT).map(|group| self.group(group)).collect::<Vec<_>>();
+        full.into_iter().chain(rest).collect()
+    }
+
+    /// One element of a list, as one item.
+    fn element(&mut self, body: &Bytes, element: Run) -> Item {
+        match element {
+            Run::Gap(range) | Run::Value(range) => self.piece(body.slice(range)),
+            Run::List(runs) => {
+                let items = self.runs(body, runs);
+                self.group(&items)
+            }
+        }
+    }
+
+    fn piece(&mut self, bytes: Bytes) -> Item {
         let name = (name(&bytes), false);
         let lsn = self.known.find(&name).unwrap_or_else(|| {
             let lsn = self.push(Record::Piece(bytes));
             self.known.insert(name, lsn);
             lsn
         });
-        (name, lsn)
+        Item::There(name, lsn)
     }
 
-    fn list(&mut self, group: &[(Name, Lsn)]) -> Lsn {
-        let names: Vec<u8> = group.iter().flat_map(|(name, _)| name.0).collect();
-        let name = (name(&names), true);
-        self.known.find(&name).unwrap_or_else(|| {
+    fn group(&mut self, items: &[Item]) -> Item {
+        let mut hasher = blake3::Hasher::new();
+        items.iter().for_each(|item| item.name(&mut hasher));
+        let mut name = ([0; 16], true);
+        name.0.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        let lsn = self.known.find(&name).unwrap_or_else(|| {
             let own = self.next();
-            let back = group.iter().filter_map(|(_, lsn)| own.back_to(*lsn)).collect();
-            let lsn = self.push(Record::List(List { back }));
+            let parts = items.iter().map(|item| item.part(own)).collect();
+            let lsn = self.push(Record::List(List { parts }));
             self.known.insert(name, lsn);
             lsn
-        })
+        });
+        Item::There(name, lsn)
     }
 }
 
-fn parts(own: Lsn, targets: Vec<Target>) -> Vec<Part> {
-    let part = |target| match target {
-        Target::Here(literal) => Part { literal, back: 0, list: false },
-        Target::At(lsn, list) => {
-            Part { literal: Bytes::new(), back: own.back_to(lsn).unwrap_or_default(), list }
+impl Item {
+    /// As a record of that number refers to it.
+    fn part(&self, own: Lsn) -> Part {
+        match self {
+            Item::Here(literal) => Part { literal: literal.clone(), back: 0, list: false },
+            Item::There((_, list), lsn) => {
+                Part { literal: Bytes::new(), back: own.back_to(*lsn).unwrap_or_default(), list: *list }
+            }
         }
-    };
-    targets.into_iter().map(part).collect()
+    }
+
+    /// Its part of a list's name, which tells content, and not where that is.
+    fn name(&self, hasher: &mut blake3::Hasher) {
+        match self {
+            Item::Here(literal) => {
+                hasher.update(&[0]).update(&(literal.len() as u64).to_le_bytes()).update(literal)
+            }
+            Item::There((name, list), _) => hasher.update(&[1 + u8::from(*list)]).update(name),
+        };
+    }
 }
 
 fn name(bytes: &[u8]) -> [u8; 16] {
@@ -237,28 +269,20 @@ pub fn unpack<E>(exchange: &mut Exchange, own: Lsn, fetch: &mut Fetch<'_, E>) ->
     let mut found = Found::ALL;
     let asked = std::mem::take(&mut exchange.request_parts);
     let answered = std::mem::take(&mut exchange.response_parts);
+    let said = std::mem::take(&mut exchange.answer_parts);
     for (parts, body, found) in [
         (asked, &mut exchange.request_body, &mut found.request),
         (answered, &mut exchange.response_body, &mut found.response),
+        (said, &mut exchange.answer, &mut found.answer),
     ] {
         if !parts.is_empty() {
-            let joined = join(&parts, own, fetch)?;
-            *found = joined.is_some();
-            *body = joined.unwrap_or_default();
+            let mut joined = BytesMut::new();
+            *found = join(&parts, own, DEPTH, &mut joined, fetch)?;
+            *body = if *found { joined.freeze() } else { Bytes::new() };
         }
     }
-    let mut back = |steps: &mut u64, class| {
-        let lsn = own.back(std::mem::take(steps)).filter(|lsn| *lsn < own);
-        lsn.map_or(Ok(None), |lsn| fetch(lsn, class))
-    };
-    if exchange.answer_back > 0 {
-        match back(&mut exchange.answer_back, Class::Content)? {
-            Some(Record::Answer(answer)) => exchange.answer = answer,
-            _ => found.answer = false,
-        }
-    }
-    if exchange.stream_back > 0 {
-        let stream = match back(&mut exchange.stream_back, Class::Stream)? {
+    if let Some(at) = own.back(std::mem::take(&mut exchange.stream_back)).filter(|at| *at < own) {
+        let stream = match fetch(at, Class::Stream)? {
             Some(Record::Stream(stream)) => events::decode(&stream.coded).map(|body| (stream, body)),
             _ => None,
         };
@@ -271,32 +295,33 @@ pub fn unpack<E>(exchange: &mut Exchange, own: Lsn, fetch: &mut Fetch<'_, E>) ->
     Ok(found)
 }
 
-/// Puts parts together. `None` where one is missing, or all of them are longer than any body.
-fn join<E>(parts: &[Part], own: Lsn, fetch: &mut Fetch<'_, E>) -> Result<Option<Bytes>, E> {
-    let mut body = BytesMut::new();
+/// Puts parts together. Returns whether all were there, and not longer than any body.
+fn join<E>(
+    parts: &[Part],
+    own: Lsn,
+    depth: u32,
+    body: &mut BytesMut,
+    fetch: &mut Fetch<'_, E>,
+) -> Result<bool, E> {
     for part in parts {
-        let pieces = match (part.back, part.list) {
-            (0, _) => {
-                body.extend_from_slice(&part.literal);
-                continue;
+        if part.back == 0 {
+            body.extend_from_slice(&part.literal);
+            continue;
+        }
+        let Some(at) = own.back(part.back) else { return Ok(false) };
+        match fetch(at, Class::Content)? {
+            Some(Record::List(list)) if part.list && depth > 0 => {
+                if !join(&list.parts, at, depth - 1, body, fetch)? {
+                    return Ok(false);
+                }
             }
-            (back, false) => vec![own.back(back)],
-            (back, true) => {
-                let Some(at) = own.back(back) else { return Ok(None) };
-                let Some(Record::List(list)) = fetch(at, Class::Content)? else { return Ok(None) };
-                list.back.iter().map(|back| at.back(*back)).collect()
+            Some(Record::Piece(piece)) if !part.list && body.len() + piece.len() <= MAX_RAW as usize => {
+                body.extend_from_slice(&piece);
             }
-        };
-        for at in pieces {
-            let Some(at) = at else { return Ok(None) };
-            let Some(Record::Piece(piece)) = fetch(at, Class::Content)? else { return Ok(None) };
-            if body.len() + piece.len() > MAX_RAW as usize {
-                return Ok(None);
-            }
-            body.extend_from_slice(&piece);
+            _ => return Ok(false),
         }
     }
-    Ok(Some(body.freeze()))
+    Ok(body.len() <= MAX_RAW as usize)
 }
 
 #[cfg(test)]
@@ -383,15 +408,15 @@ mod tests {
         let one = exchange("r".repeat(999), "data: x\n\n", "text/event-stream");
         for (keep, records) in [
             (Keep { content: false, stream: false }, 1),
-            (Keep { content: true, stream: false }, 3),
-            (Keep::ALL, 3),
+            (Keep { content: true, stream: false }, 2),
+            (Keep::ALL, 2),
         ] {
             let made = pack(one.clone(), keep, &mut shelf.known, Lsn(1));
             assert_eq!(made.len(), records, "{keep:?}: the piece is known the third time");
         }
         let mut shelf = Shelf::new(100);
         let (lsn, _) = shelf.put(&one);
-        shelf.records[1] = Record::Answer(Bytes::new());
+        shelf.records[1] = Record::List(List::default());
         let (there, found) = shelf.get(lsn);
         assert_eq!(found, Found { request: false, ..Found::ALL });
         assert!(there.request_body.is_empty() && there.response_body == one.response_body);

@@ -16,12 +16,15 @@ pub enum Run {
     Gap(Range<usize>),
     /// A value that may.
     Value(Range<usize>),
-    /// The elements of a list, each with the separator before it.
-    List(Vec<Range<usize>>),
+    /// Values that come again together: the elements of a list, or what one of them is cut into.
+    List(Vec<Run>),
 }
 
 /// A value below this is not worth a piece of its own.
 const SMALL: usize = 256;
+/// A text from this length on is a piece: what a model has said comes back in the history of the next request, in
+/// another message but in the same words.
+const TEXT: usize = 512;
 /// An element of a list that is an object is a piece; others are taken together until they have this many bytes.
 const SCALARS: usize = 2048;
 /// A longer piece is cut by its content: into pieces of these sizes, and of about `LEAST` + `AVERAGE`.
@@ -29,14 +32,14 @@ const LONG: usize = 16 << 10;
 const LEAST: usize = 1 << 10;
 const AVERAGE: usize = 4 << 10;
 
-/// Cuts a body.
+/// Cuts a request.
 pub fn cut(body: &[u8]) -> Vec<Run> {
     object(body).unwrap_or_else(|| cut_text(body))
 }
 
-/// Cuts a body whose parts hardly come again.
+/// Cuts a body of which only its texts may come again.
 pub fn cut_text(body: &[u8]) -> Vec<Run> {
-    value(body, 0..body.len())
+    texts(body, 0..body.len())
 }
 
 /// The fields of a JSON object; `None` where the body is none.
@@ -70,21 +73,18 @@ fn object(body: &[u8]) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// The elements of a JSON list, up to its closing bracket.
+/// The elements of a JSON list, each with the separator before it, up to its closing bracket.
 fn list(body: &[u8], range: &Range<usize>) -> Option<Vec<Run>> {
     let at = |rest: &[u8]| range.end - rest.len();
     let mut rest = body[range.clone()].strip_prefix(b"[")?.trim_ascii_start();
-    let (mut pieces, mut begins) = (Vec::new(), range.start);
+    let (mut elements, mut begins) = (Vec::new(), range.start);
     while rest.first() != Some(&b']') {
         let scalar = !matches!(rest.first()?, b'{' | b'[');
         rest = field::skip(rest)?;
-        let piece = begins..at(rest);
-        if !scalar || piece.len() >= SCALARS {
-            begins = piece.end;
-            match piece.len() {
-                0..LONG => pieces.push(piece),
-                _ => chunks(body, piece, &mut pieces),
-            }
+        let element = begins..at(rest);
+        if !scalar || element.len() >= SCALARS {
+            begins = element.end;
+            elements.push(one(texts(body, element.clone()), element));
         }
         rest = rest.trim_ascii_start();
         match rest.first()? {
@@ -94,7 +94,42 @@ fn list(body: &[u8], range: &Range<usize>) -> Option<Vec<Run>> {
         }
     }
     // What is left, the closing bracket at least, belongs to the gap behind.
-    Some(if pieces.is_empty() { value(body, range.clone()) } else { vec![Run::List(pieces)] })
+    Some(if elements.is_empty() { value(body, range.clone()) } else { vec![Run::List(elements)] })
+}
+
+/// What an element is cut into, as one.
+fn one(mut cuts: Vec<Run>, element: Range<usize>) -> Run {
+    match cuts.len() {
+        0 | 1 => cuts.pop().map_or(Run::Value(element.clone()), |cut| match cut {
+            Run::Gap(_) => Run::Value(element),
+            other => other,
+        }),
+        _ => Run::List(cuts),
+    }
+}
+
+/// Cuts out the long strings of what is JSON, or looks like it; where there is none, it is one value.
+fn texts(body: &[u8], range: Range<usize>) -> Vec<Run> {
+    let (mut runs, mut gap, mut from) = (Vec::new(), range.start, range.start);
+    while let Some(quote) = memchr::memchr(b'"', &body[from..range.end]) {
+        let Some((text, after)) = field::string(&body[from + quote..range.end]) else { break };
+        let (start, end) = (from + quote + 1, range.end - after.len() - 1);
+        from = end + 1;
+        if text.len() >= TEXT {
+            if gap < start {
+                runs.push(Run::Gap(gap..start));
+            }
+            runs.extend(value(body, start..end));
+            gap = end;
+        }
+    }
+    if runs.is_empty() {
+        return value(body, range);
+    }
+    if gap < range.end {
+        runs.push(Run::Gap(gap..range.end));
+    }
+    runs
 }
 
 fn value(body: &[u8], range: Range<usize>) -> Vec<Run> {
@@ -105,7 +140,7 @@ fn value(body: &[u8], range: Range<usize>) -> Vec<Run> {
         _ => {
             let mut pieces = Vec::new();
             chunks(body, range, &mut pieces);
-            vec![Run::List(pieces)]
+            vec![Run::List(pieces.into_iter().map(Run::Value).collect())]
         }
     }
 }
@@ -148,7 +183,7 @@ impl Run {
     fn end(&self) -> usize {
         match self {
             Run::Gap(range) | Run::Value(range) => range.end,
-            Run::List(pieces) => pieces.last().map_or(0, |piece| piece.end),
+            Run::List(runs) => runs.last().map_or(0, Run::end),
         }
     }
 }
@@ -159,11 +194,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn pieces(body: &[u8]) -> Vec<Range<usize>> {
-        let of = |run| match run {
-            Run::Gap(range) | Run::Value(range) => vec![range],
-            Run::List(pieces) => pieces,
-        };
-        cut(body).into_iter().flat_map(of).collect()
+        fn flat(run: Run) -> Vec<Range<usize>> {
+            match run {
+                Run::Gap(range) | Run::Value(range) => vec![range],
+                Run::List(runs) => runs.into_iter().flat_map(flat).collect(),
+            }
+        }
+        cut(body).into_iter().flat_map(flat).collect()
     }
 
     fn check(body: &[u8]) {
@@ -194,6 +231,15 @@ mod tests {
         assert_eq!(long.len(), 24);
         assert_eq!(long[0], "{\"model\":\"m\",\"messages\":");
         assert_eq!(long[23], "],\"stream\":true}");
+    }
+
+    #[test]
+    fn an_answer_is_the_same_piece_in_the_response_and_in_the_history() {
+        let text = "what the model has said, ".repeat(40);
+        let response = format!("{{\"id\":1,\"choices\":[{{\"message\":{{\"content\":\"{text}\"}}}}]}}");
+        let request = format!("{{\"messages\":[{{\"role\":\"assistant\",\"content\":\"{text}\"}}]}}");
+        let has = |body: &str, pieces: Vec<Range<usize>>| pieces.into_iter().any(|range| body[range] == text);
+        assert!(has(&response, pieces(response.as_bytes())) && has(&request, pieces(request.as_bytes())));
     }
 
     #[test]

@@ -15,12 +15,10 @@ pub enum Record {
     Gap(Gap),
     /// Bytes of bodies, which exchanges refer to.
     Piece(Bytes),
-    /// Pieces that come together in many bodies.
+    /// Parts that come together in many bodies.
     List(List),
     /// A streamed response.
     Stream(Stream),
-    /// What a response said, assembled; it outlives the response.
-    Answer(Bytes),
     /// A record type of a later version; kept as it is.
     Unknown {
         kind: u16,
@@ -63,12 +61,11 @@ pub struct Gap {
     pub count: u64,
 }
 
-/// A run of pieces.
+/// Parts that come together in many bodies.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct List {
-    /// How many records back each is.
-    #[prost(uint64, repeated, tag = "1")]
-    pub back: Vec<u64>,
+    #[prost(message, repeated, tag = "1")]
+    pub parts: Vec<Part>,
 }
 
 /// A streamed response body with its frames.
@@ -91,7 +88,6 @@ impl Record {
     pub const PIECE: u16 = 4;
     pub const LIST: u16 = 5;
     pub const STREAM: u16 = 6;
-    pub const ANSWER: u16 = 7;
 
     /// The number that names this record's type on disk.
     pub fn kind(&self) -> u16 {
@@ -102,7 +98,6 @@ impl Record {
             Record::Piece(_) => Self::PIECE,
             Record::List(_) => Self::LIST,
             Record::Stream(_) => Self::STREAM,
-            Record::Answer(_) => Self::ANSWER,
             Record::Unknown { kind, .. } => *kind,
         }
     }
@@ -111,7 +106,7 @@ impl Record {
     /// which is kept longest.
     pub fn class_of(kind: u16) -> Class {
         match kind {
-            Self::PIECE | Self::LIST | Self::ANSWER => Class::Content,
+            Self::PIECE | Self::LIST => Class::Content,
             Self::STREAM => Class::Stream,
             _ => Class::Metadata,
         }
@@ -125,9 +120,7 @@ impl Record {
             Record::Gap(gap) => gap.encoded_len(),
             Record::List(list) => list.encoded_len(),
             Record::Stream(stream) => stream.encoded_len(),
-            Record::Piece(payload) | Record::Answer(payload) | Record::Unknown { payload, .. } => {
-                payload.len()
-            }
+            Record::Piece(payload) | Record::Unknown { payload, .. } => payload.len(),
         }
     }
 
@@ -139,7 +132,7 @@ impl Record {
             Record::Gap(gap) => gap.encode(out),
             Record::List(list) => list.encode(out),
             Record::Stream(stream) => stream.encode(out),
-            Record::Piece(payload) | Record::Answer(payload) | Record::Unknown { payload, .. } => {
+            Record::Piece(payload) | Record::Unknown { payload, .. } => {
                 out.extend_from_slice(payload);
                 Ok(())
             }
@@ -156,7 +149,6 @@ impl Record {
             Self::PIECE => Ok(Record::Piece(payload)),
             Self::LIST => List::decode(payload).map(Record::List),
             Self::STREAM => Stream::decode(payload).map(Record::Stream),
-            Self::ANSWER => Ok(Record::Answer(payload)),
             _ => Ok(Record::Unknown { kind, payload }),
         }
     }
@@ -176,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(kind in 0u16..9, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(kind in 0u16..8, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Record::decode(kind, Bytes::from(bytes));
         }
     }
