@@ -43,6 +43,7 @@ impl Offered {
 }
 
 /// What the recorder's thread is asked to do.
+#[expect(clippy::large_enum_variant, reason = "nearly all of it is records")]
 pub enum Work {
     Record(Offered),
     /// Write down that what belongs to a subject is to be erased, and tell what that is.

@@ -8,7 +8,7 @@ mod faulty;
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use exchanges::{SECOND, START, chat, streamed};
@@ -149,15 +149,21 @@ fn sealing_that_fails_at_any_step_changes_nothing() {
     }
 }
 
+/// Changes a bit of the first segment; returns its bytes.
+fn damage(dir: &Path, at: usize) -> Vec<u8> {
+    let path = dir.join("epoch-2025-12-02/000001.seg");
+    let mut bytes = std::fs::read(&path).expect("reads");
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).expect("writes");
+    bytes
+}
+
 #[test]
 fn damage_is_quarantined_and_the_rest_is_sealed() {
     let dir = tempfile::tempdir().expect("a directory");
     let turns = talk(3);
     record(dir.path(), options(), &turns);
-    let path = dir.path().join("epoch-2025-12-02/000001.seg");
-    let mut bytes = std::fs::read(&path).expect("reads");
-    bytes[300] ^= 1;
-    std::fs::write(&path, &bytes).expect("writes");
+    let bytes = damage(dir.path(), 300);
     seal_all(dir.path(), &Keychain::default());
     let kept = names(dir.path()).into_iter().find(|name| name.contains("damaged-at-256")).expect("is kept");
     let kept = std::fs::read(dir.path().join("epoch-2025-12-02").join(kept)).expect("reads");
@@ -167,6 +173,17 @@ fn damage_is_quarantined_and_the_rest_is_sealed() {
     assert_eq!(left[0].response_body, turns[1].response_body);
     assert!(left[0].request_body.is_empty(), "its first message was in the damaged frame");
     assert!(!verify(dir.path(), &Arc::default()).expect("reads").is_sound());
+}
+
+#[test]
+fn what_lies_behind_a_damaged_head_is_found() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let turns = talk(3);
+    record(dir.path(), options(), &turns);
+    damage(dir.path(), 257);
+    let left = exchanges_of(dir.path());
+    let bodies = |turns: &[Exchange]| turns.iter().map(|turn| turn.response_body.clone()).collect::<Vec<_>>();
+    assert_eq!(bodies(&left), bodies(&turns[1..]));
 }
 
 #[test]
@@ -327,4 +344,41 @@ fn a_class_of_records_lies_in_its_own_file() {
     assert_eq!(file.classes, Class::SEALED);
     std::fs::remove_file(file.path(Class::Metadata)).expect("removes");
     assert!(exchanges_of(dir.path()).is_empty());
+}
+
+/// What the golden journals of version 2 hold, and the key of the encrypted one.
+const GOLDEN_TURNS: u64 = 24;
+const GOLDEN_KEY: [u8; 32] = [7; 32];
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal").join(name)
+}
+
+/// Written by the first release of version 2: two sealed segments and an open one. They must be readable for ever.
+#[test]
+fn the_golden_journals_of_version_2_are_read() {
+    for (name, keys) in [("v2", Keychain::default()), ("v2-encrypted", Keychain::wrapping(&GOLDEN_KEY))] {
+        let (dir, keys) = (golden(name), Arc::new(keys));
+        assert_eq!(exchanges_with(&dir, &keys), talk(GOLDEN_TURNS), "{name}");
+        let found = verify(&dir, &keys).expect("verifies");
+        assert!(found.is_sound() && found.proven_bodies == 2 * GOLDEN_TURNS, "{name}: {found:?}");
+        let open: Vec<bool> = segment::list(&dir).expect("lists").iter().map(|file| file.is_open()).collect();
+        assert_eq!(open, [false, false, true], "{name}");
+    }
+}
+
+#[test]
+#[ignore = "writes the golden journals anew, which is right only when the format gets a new version"]
+fn write_the_golden_journals() {
+    for (name, keys) in [("v2", Keychain::default()), ("v2-encrypted", Keychain::wrapping(&GOLDEN_KEY))] {
+        let (dir, keys) = (golden(name), Arc::new(keys));
+        let turns = talk(GOLDEN_TURNS);
+        for third in turns.chunks(8) {
+            for file in segment::list(&dir).unwrap_or_default().iter().filter(|file| file.is_open()) {
+                seal(file, &Real, &keys, HOW).expect("seals");
+            }
+            record(&dir, Options { keys: keys.clone(), ..options() }, third);
+        }
+        std::fs::remove_file(dir.join("lock")).expect("removes");
+    }
 }

@@ -84,7 +84,7 @@ impl Rig {
 
     #[track_caller]
     fn until(&self, what: &str, is: impl Fn(&Rig) -> bool) {
-        let begun = Instant::now();
+        let begun = serin::clock::now();
         while !is(self) {
             assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}; {:#?}", self.lines());
             std::thread::park_timeout(Duration::from_millis(2));
@@ -121,7 +121,7 @@ fn a_frozen_disk_holds_up_nobody_and_what_does_not_fit_is_a_gap() {
     rig.faulty.plan(|plan| plan.frozen = true);
     let mut slowest = Duration::ZERO;
     for _ in 0..400 {
-        let begun = Instant::now();
+        let begun = serin::clock::now();
         rig.offer_one();
         slowest = slowest.max(begun.elapsed());
     }
@@ -246,7 +246,7 @@ fn segments_are_sealed_and_forgotten_while_recording_goes_on() {
     });
     for _ in 0..300 {
         rig.offer_one();
-        if rig.offered % 20 == 0 {
+        if rig.offered.is_multiple_of(20) {
             let offered = rig.offered;
             rig.until("all so far are durable", |rig| rig.column("full", "") == offered);
         }

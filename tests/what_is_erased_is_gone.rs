@@ -131,7 +131,7 @@ fn no_byte_is_left_and_the_rest_is_as_it_was() {
         assert_eq!((receipt.exchanges, receipt.done_unix_nanos), (3, 7));
         assert!(receipt.files > 2 && receipt.bytes_after < receipt.bytes_before, "{receipt:?}");
         for word in [MARKER, "the-session", "mine-0", "mine-1", "mine-2"] {
-            assert_eq!(files_with(dir, word), [PathBuf::new(); 0], "{word}");
+            assert_eq!(files_with(dir, word), Vec::<PathBuf>::new(), "{word}");
         }
         let found: Vec<_> = exchanges_of(dir)
             .into_iter()
@@ -189,7 +189,7 @@ fn interrupted_anywhere_it_is_finished_by_the_next_try() {
         for mut left in erase::pending(dir).expect("lists") {
             erase::carry_out(dir, &Real, &Keychain::default(), HOW, &mut left, 8).expect("is carried out");
         }
-        assert_eq!(files_with(dir, MARKER), [PathBuf::new(); 0], "step {step}");
+        assert_eq!(files_with(dir, MARKER), Vec::<PathBuf>::new(), "step {step}");
         assert!(verify(dir, &Arc::default()).expect("reads").is_sound(), "step {step}");
         assert_eq!(exchanges_of(dir).len(), 3, "step {step}");
     }

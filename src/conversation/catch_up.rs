@@ -49,7 +49,7 @@ impl Pass<'_> {
             self.take(index, lsn, record)?;
             self.found.records += 1;
         }
-        let more = self.found.records > 0 && self.found.records % BATCH as u64 == 0;
+        let more = self.found.records > 0 && self.found.records.is_multiple_of(BATCH as u64);
         if !more {
             // A turn and its link are durable together, so none is coming any more.
             self.settle(index, None)?;

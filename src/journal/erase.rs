@@ -237,9 +237,10 @@ impl Epoch<'_> {
         for file in self.files.iter().rev() {
             let Some(path) = file.holding(Class::Content) else { continue };
             let mut lists = Vec::new();
-            each(&path, file.number, self.keys, &mut |lsn, record| match record {
-                Record::List(list) => lists.push((lsn, list)),
-                _ => {}
+            each(&path, file.number, self.keys, &mut |lsn, record| {
+                if let Record::List(list) = record {
+                    lists.push((lsn, list));
+                }
             })?;
             for (lsn, list) in lists.into_iter().rev() {
                 if referred.contains(&lsn) {

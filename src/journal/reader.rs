@@ -165,7 +165,7 @@ impl Reader {
         }
         let io = |source| Error::io("read", &path, source);
         if scan.header.is_some_and(|header| header.version > 1 && header.first < self.from) {
-            let frames = scan.frames().map_err(io)?;
+            let frames = scan.frames().map_err(io)?.unwrap_or_default();
             let after = frames.partition_point(|(first, _)| *first <= self.from);
             after
                 .checked_sub(1)

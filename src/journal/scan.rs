@@ -81,9 +81,10 @@ impl Scan {
         }
     }
 
-    /// Where each frame begins, with the number of its first record: by its heads alone, where they are sound.
-    pub fn frames(&self) -> io::Result<Vec<(Lsn, u64)>> {
-        let Some(codec) = &self.codec else { return Ok(Vec::new()) };
+    /// Where each frame begins, with the number of its first record, by their heads alone. `None` where that does not do:
+    /// the heads are not all sound, or of version 1.
+    pub fn frames(&self) -> io::Result<Option<Vec<(Lsn, u64)>>> {
+        let Some(codec) = &self.codec else { return Ok(Some(Vec::new())) };
         let (mut found, mut offset) = (Vec::new(), FRAMES_START);
         while let Some((head, _)) = self.head_at(codec, offset)? {
             if head.kind == RECORDS {
@@ -91,7 +92,8 @@ impl Scan {
             }
             offset += (codec.head_len() + head.stored_len as usize) as u64;
         }
-        Ok(found)
+        let told = self.header.is_some_and(|header| header.version > 1);
+        Ok((told && offset == self.len).then_some(found))
     }
 
     /// The next good frame, past any damage. `None` at the end or where only a torn tail is left.

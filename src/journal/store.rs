@@ -173,13 +173,16 @@ fn open(path: &Path, number: u64, keys: &Keychain) -> std::io::Result<OpenFile> 
     let mut scan = Scan::open(path, number, keys)?;
     let frames = match scan.footer()? {
         Some(footer) => Footer::frames(&footer),
-        None if scan.header.is_some_and(|header| header.version == 1) => numbered(&mut scan)?,
-        None => scan.frames()?,
+        None => match scan.frames()? {
+            Some(frames) => frames,
+            None => numbered(&mut scan)?,
+        },
     };
     Ok(OpenFile { scan, frames })
 }
 
-/// A file of version 1 does not say the numbers of its records: they are counted.
+/// A file of version 1 does not say the numbers of its records: they are counted. And behind damage only reading finds the
+/// next frame.
 fn numbered(scan: &mut Scan) -> std::io::Result<Vec<(Lsn, u64)>> {
     let mut frames = Vec::new();
     while let Some(frame) = scan.next_frame()? {
