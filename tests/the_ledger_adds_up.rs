@@ -9,14 +9,14 @@ mod faulty;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use exchanges::{SECOND, chat, streamed, user};
 use faulty::{Act, Faulty};
 use serde_json::json;
 use serin::journal::fs::Room;
 use serin::journal::verify::verify;
-use serin::journal::{Capture, Exchange, Gap, Level, Reader, Record};
+use serin::journal::{Capture, Exchange, Gap, Level, Reader, Record, Sync};
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger};
 use serin::recorder::writer::{Writer, start_on};
@@ -115,7 +115,11 @@ fn room(free_bytes: u64) -> Option<Room> {
 
 #[test]
 fn a_frozen_disk_holds_up_nobody_and_what_does_not_fit_is_a_gap() {
-    let mut rig = Rig::new(|config| config.queue = 50);
+    let mut rig = Rig::new(|config| {
+        config.queue = 50;
+        // Each exchange meets the disk: a group would take many of them before it notices.
+        config.sync = Sync::Always;
+    });
     rig.offer_one();
     rig.until("the first is durable", |rig| rig.column("full", "") == 1);
     rig.faulty.plan(|plan| plan.frozen = true);
