@@ -354,7 +354,8 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal").join(name)
 }
 
-/// Written by the first release of version 2: two sealed segments and an open one. They must be readable for ever.
+/// Written by the first release of version 2 from [`talk`], eight turns a segment: two sealed ones and an open one. They
+/// must be readable for ever.
 #[test]
 fn the_golden_journals_of_version_2_are_read() {
     for (name, keys) in [("v2", Keychain::default()), ("v2-encrypted", Keychain::wrapping(&GOLDEN_KEY))] {
@@ -364,21 +365,5 @@ fn the_golden_journals_of_version_2_are_read() {
         assert!(found.is_sound() && found.proven_bodies == 2 * GOLDEN_TURNS, "{name}: {found:?}");
         let open: Vec<bool> = segment::list(&dir).expect("lists").iter().map(|file| file.is_open()).collect();
         assert_eq!(open, [false, false, true], "{name}");
-    }
-}
-
-#[test]
-#[ignore = "writes the golden journals anew, which is right only when the format gets a new version"]
-fn write_the_golden_journals() {
-    for (name, keys) in [("v2", Keychain::default()), ("v2-encrypted", Keychain::wrapping(&GOLDEN_KEY))] {
-        let (dir, keys) = (golden(name), Arc::new(keys));
-        let turns = talk(GOLDEN_TURNS);
-        for third in turns.chunks(8) {
-            for file in segment::list(&dir).unwrap_or_default().iter().filter(|file| file.is_open()) {
-                seal(file, &Real, &keys, HOW).expect("seals");
-            }
-            record(&dir, Options { keys: keys.clone(), ..options() }, third);
-        }
-        std::fs::remove_file(dir.join("lock")).expect("removes");
     }
 }
