@@ -85,9 +85,11 @@ fn with_no_disk_and_no_room_records_are_dropped_counted_and_written_down_as_a_ga
         let lines = text.lines().filter(|line| line.starts_with(&start));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
     };
-    let pad = "p".repeat(32 * 1024);
     let send = |number: usize| {
-        let body = format!("data: number {number:06} {pad}");
+        // Nothing in it comes twice: what was written before takes no room.
+        let words = (0..512).map(|at| blake3::hash(format!("{number} {at}").as_bytes()).to_hex());
+        let body =
+            format!("data: number {number:06} {}", words.map(|word| word.to_string()).collect::<String>());
         let answer = wire::send(serin.traffic, &post("/v1/chat/completions", "", body.as_bytes()));
         assert!(answer.whole && answer.text() == format!("{}data: [DONE]\n\n", &body[..20]), "{number}");
     };
