@@ -32,12 +32,14 @@ use crate::journal::fs::Fs;
 use crate::journal::{self, Exchange, Gap, Journal, Keychain, Lsn, Options, Reader, Record};
 use crate::{clock, ids};
 use index::{Index, TurnRow, Watermark};
-use projection::Key;
+use projection::{Key, Memo};
 use reading::{Reading, is_turn};
-use stitch::{Footprint, Stitcher};
+use stitch::{Footprint, Placed, Stitcher};
 
 /// The turns that are remembered for stitching.
 const REMEMBERED_TURNS: usize = 50_000;
+/// The messages of requests that are remembered, so that each is looked at once.
+const REMEMBERED_MESSAGES: usize = 100_000;
 /// At a commit every 50 ms a broken index is tried about every 13 s in the end.
 const MAX_COMMITS_TO_WAIT: u32 = 255;
 /// The index's file in the journal directory.
@@ -51,6 +53,7 @@ pub struct Conversations {
     fs: Arc<dyn Fs>,
     journal: Journal,
     stitcher: Stitcher,
+    memo: Memo,
     index: Index,
     /// What was appended since the last commit and goes into the index.
     pending: Vec<(Lsn, Pending)>,
@@ -131,6 +134,7 @@ impl Conversations {
             dir: dir.to_owned(),
             keys,
             journal,
+            memo: Memo::new(REMEMBERED_MESSAGES),
             stitcher,
             index,
             pending: Vec::new(),
@@ -179,22 +183,28 @@ impl Conversations {
     ///
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
-    pub fn record(&mut self, mut exchange: Exchange, wish: Wish) -> Result<Taken> {
-        if !is_turn(&exchange) {
+    pub fn record(&mut self, mut exchange: Exchange, reading: Option<Reading>, wish: Wish) -> Result<Taken> {
+        let Some(reading) = reading else {
             let taken = wish.apply(&mut exchange, None);
             self.journal.record(exchange, taken.keep, None)?;
             return Ok(taken);
-        }
-        let reading = Reading::of(&self.key, &exchange);
-        let link = self.stitcher.link(&exchange, &reading);
+        };
+        let Placed { link, base } = self.stitcher.place(&exchange, &reading);
+        let facts = reading.facts(&self.key, base);
         exchange.answer = said(&reading).into();
         let taken = wish.apply(&mut exchange, Some(&link.conversation));
-        let row = TurnRow::of(&self.key, &exchange, &reading, &link);
-        let footprint = Footprint::of(&self.key, &exchange, &reading, &link);
+        let row = TurnRow::of(&exchange, &facts, &link);
+        let footprint = Footprint::of(&exchange, &facts, &link);
+        exchange.facts = Some(facts);
         let lsn = self.journal.record(exchange, taken.keep, Some(link))?;
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(taken)
+    }
+
+    /// Reads an exchange as a turn; `None` for one that is none.
+    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
+        is_turn(exchange).then(|| Reading::of(&self.key, &mut self.memo, exchange))
     }
 
     /// Notes that exchanges went unrecorded.
@@ -332,7 +342,7 @@ impl Conversations {
 
     fn catch_up(&mut self) -> Result<()> {
         let from = self.index.watermark()?.lsn;
-        let mut reader = Reader::open_at(&self.dir, from, self.keys.clone())?;
+        let mut reader = Reader::open_at(&self.dir, from, self.keys.clone())?.bare();
         catch_up::run(&self.key, &mut self.index, &mut self.stitcher, &mut reader)?;
         Ok(())
     }
@@ -373,10 +383,10 @@ fn follow(
     stitcher: &mut Stitcher,
 ) -> Result<CaughtUp> {
     let watermark = index.watermark()?;
-    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?;
+    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?.bare();
     if reader.replica() != Some(watermark.replica) || journal::segment::limit(dir)? < watermark.lsn {
         index.clear()?;
-        reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
+        reader = Reader::open_at(dir, Lsn::default(), keys.clone())?.bare();
     }
     for footprint in index.footprints(REMEMBERED_TURNS)? {
         stitcher.insert(footprint);

@@ -31,6 +31,7 @@ pub mod cipher;
 pub mod erase;
 pub mod events;
 mod exchange;
+pub mod facts;
 mod footer;
 pub mod frame;
 pub mod fs;

@@ -15,6 +15,7 @@ pub mod log;
 pub mod metrics;
 pub mod openai;
 pub mod proxy;
+pub mod recent;
 pub mod recorder;
 pub mod redact;
 pub mod server;

@@ -3,20 +3,21 @@
 //! Everything here is a view of bytes that somebody else owns: nothing is re-serialised for forwarding, unknown
 //! fields are ignored, and bytes that do not parse are an answer (`None`, a count) and not an error of the proxy.
 
+mod anthropic;
 pub mod answer;
-pub mod chat;
+mod api;
+pub mod coding;
 pub mod delta;
 pub mod field;
 pub mod fold;
+mod generate;
+pub mod request;
+mod responses;
 pub mod sse;
 pub mod usage;
 
 pub use answer::Answer;
-pub use chat::{ChatRequest, Message};
+pub use api::Api;
 pub use fold::{Choice, Fold, ToolCall};
+pub use request::{Ask, Message};
 pub use usage::Usage;
-
-/// The path of chat completions.
-pub const CHAT_PATH: &str = "/v1/chat/completions";
-/// The path of plain completions.
-pub const COMPLETIONS_PATH: &str = "/v1/completions";

@@ -1,8 +1,8 @@
 //! Brings an index up to the end of its journal.
 
-use super::Result;
+use super::{REMEMBERED_MESSAGES, Result};
 use super::index::{Index, TurnRow, Watermark};
-use super::projection::Key;
+use super::projection::{Key, Memo};
 use super::reading::{Reading, is_turn};
 use super::stitch::{Footprint, Stitcher};
 use crate::journal::{Damage, Exchange, Link, Lsn, Reader, Record};
@@ -24,7 +24,7 @@ pub struct CaughtUp {
 /// # Errors
 /// From the journal and from the index; the index then stands at the last finished batch.
 pub fn run(key: &Key, index: &mut Index, stitcher: &mut Stitcher, reader: &mut Reader) -> Result<CaughtUp> {
-    let mut pass = Pass { key, stitcher, waiting: None, found: CaughtUp::default() };
+    let mut pass = Pass { key, stitcher, waiting: None, memo: Memo::new(REMEMBERED_MESSAGES), found: CaughtUp::default() };
     let mut more = true;
     while more {
         more = index.batch(|index| pass.batch(index, reader))?;
@@ -38,31 +38,33 @@ struct Pass<'a> {
     stitcher: &'a mut Stitcher,
     /// A turn whose link has not come yet.
     waiting: Option<(Exchange, Lsn)>,
+    memo: Memo,
     found: CaughtUp,
 }
 
 impl Pass<'_> {
     /// Returns whether there may be more.
     fn batch(&mut self, index: &Index, reader: &mut Reader) -> Result<bool> {
-        for next in reader.by_ref().take(BATCH) {
+        for _ in 0..BATCH {
+            let Some(next) = reader.next() else { break };
             let (lsn, record) = next?;
-            self.take(index, lsn, record)?;
+            self.take(index, reader, lsn, record)?;
             self.found.records += 1;
         }
         let more = self.found.records > 0 && self.found.records.is_multiple_of(BATCH as u64);
         if !more {
             // A turn and its link are durable together, so none is coming any more.
-            self.settle(index, None)?;
+            self.settle(index, reader, None)?;
         }
         let waiting = self.waiting.as_ref().map(|(_, lsn)| *lsn);
         mark(index, reader, waiting.unwrap_or(reader.end()))?;
         Ok(more)
     }
 
-    fn take(&mut self, index: &Index, lsn: Lsn, record: Record) -> Result<()> {
+    fn take(&mut self, index: &Index, reader: &Reader, lsn: Lsn, record: Record) -> Result<()> {
         match record {
             Record::Exchange(exchange) => {
-                self.settle(index, None)?;
+                self.settle(index, reader, None)?;
                 if is_turn(&exchange) {
                     self.waiting = Some((exchange, lsn));
                 }
@@ -71,7 +73,7 @@ impl Pass<'_> {
             Record::Link(link)
                 if self.waiting.as_ref().is_some_and(|(exchange, _)| exchange.id == link.turn) =>
             {
-                self.settle(index, Some(link))
+                self.settle(index, reader, Some(link))
             }
             Record::Link(link) => index.relink(&link),
             Record::Gap(gap) => index.apply_gap(&gap, lsn),
@@ -80,16 +82,23 @@ impl Pass<'_> {
     }
 
     /// Enters the waiting turn, under the recorded link or one made now.
-    fn settle(&mut self, index: &Index, link: Option<Link>) -> Result<()> {
-        let Some((exchange, lsn)) = self.waiting.take() else { return Ok(()) };
-        let reading = Reading::of(self.key, &exchange);
-        let link = link.unwrap_or_else(|| {
-            let made = self.stitcher.link(&exchange, &reading);
-            self.found.missing_links.push(made.clone());
-            made
-        });
-        index.apply(&TurnRow::of(self.key, &exchange, &reading, &link), lsn)?;
-        self.stitcher.insert(Footprint::of(self.key, &exchange, &reading, &link));
+    fn settle(&mut self, index: &Index, reader: &Reader, link: Option<Link>) -> Result<()> {
+        let Some((mut exchange, lsn)) = self.waiting.take() else { return Ok(()) };
+        let (facts, link) = match (exchange.facts.take(), link) {
+            (Some(facts), Some(link)) => (facts, link),
+            (facts, link) => {
+                reader.fill(&mut exchange, lsn)?;
+                let reading = Reading::of(self.key, &mut self.memo, &exchange);
+                let placed = self.stitcher.place(&exchange, &reading);
+                if link.is_none() {
+                    self.found.missing_links.push(placed.link.clone());
+                }
+                let read = reading.facts(self.key, placed.base);
+                (facts.unwrap_or(read), link.unwrap_or(placed.link))
+            }
+        };
+        index.apply(&TurnRow::of(&exchange, &facts, &link), lsn)?;
+        self.stitcher.insert(Footprint::of(&exchange, &facts, &link));
         Ok(())
     }
 }

@@ -1,20 +1,22 @@
 //! The lossy projection of a message that decides whether two messages are the same turn of a conversation.
 //!
 //! Clients re-send history with small changes: blanks trimmed, text parts joined, reasoning dropped, reminder tags
-//! added, default arguments removed. The projection drops what drifts and keeps what a person would call the message.
-//! It is used for stitching only, never for storage, display or replay. Its output has a version; links say which
-//! version made them, and a new version means new links.
+//! added, default arguments removed, results of tools in another order. The projection drops what drifts and keeps what
+//! a person would call the message. It is used for stitching only, never for storage, display or replay. Its rules are
+//! data and have a version; links say which version made them, and a new version means new links.
 
 mod arguments;
+mod parts;
+mod rules;
 mod text;
 
-use serde::Deserialize;
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 
 use crate::openai::{Choice, Message};
-
-/// The version of the rules in this module.
-pub const RULES_VERSION: u32 = 1;
+use crate::recent::Recent;
+pub use rules::{RULES, Rules};
 
 /// A 128-bit keyed hash: of a message's projection, or of a chain of them.
 pub type Node = [u8; 16];
@@ -23,27 +25,46 @@ pub type Node = [u8; 16];
 #[derive(Clone)]
 pub struct Key([u8; 32]);
 
-/// What a message of a request is to stitching.
+/// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Projected {
-    /// A system or developer message: not part of the chain.
+pub enum Role {
+    /// Not part of the chain: it changes while the conversation goes on.
     System,
-    Part {
-        hash: Node,
-        assistant: bool,
-    },
-    /// Not of the shape of a message: part of the chain by its bytes.
-    Opaque(Node),
+    User,
+    Assistant,
+    /// Results of tools, and nothing else.
+    Tool,
+    /// What is no message, or one of a role that is not known: part of the chain by its bytes or its role.
+    Other,
+    /// Nothing is left of it, as of reasoning that clients drop.
+    Nothing,
 }
 
-#[derive(Deserialize)]
-struct ContentPart<'a> {
-    #[serde(rename = "type", default)]
-    kind: Option<String>,
-    #[serde(default)]
-    text: Option<String>,
-    #[serde(borrow, default)]
-    image_url: Option<&'a RawValue>,
+/// What a message of a request is to stitching.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Projection {
+    pub role: Role,
+    pub text: Option<Node>,
+    pub calls: Vec<Node>,
+    pub results: Vec<Node>,
+    /// By which an assistant's message is recognised without what was before it, the most telling first.
+    pub anchors: Vec<Node>,
+    /// Lines by which a summary is recognised that a model has written.
+    pub lines: Vec<Node>,
+    /// By which the argument of a tool call is recognised that a sub-agent begins with.
+    pub opening: Option<Node>,
+}
+
+/// The projections of messages that were seen lately, by their bytes: most of a request was there in the one before.
+pub struct Memo(Recent<Node, Arc<Projection>>);
+
+/// The most lines of a message that are looked at.
+const MOST_LINES: usize = 64;
+
+impl Memo {
+    pub fn new(messages: usize) -> Memo {
+        Memo(Recent::new(messages))
+    }
 }
 
 impl Key {
@@ -57,7 +78,7 @@ impl Key {
         self.hash(b"root", &[])
     }
 
-    /// The node behind `parent` over the message with this hash.
+    /// The node behind `parent` over the messages with this hash.
     pub fn chain(&self, parent: &Node, message: &Node) -> Node {
         self.hash(b"mn1", &[parent, message])
     }
@@ -74,159 +95,197 @@ impl Key {
         node
     }
 
-    /// Projects a message of a request.
-    pub fn project(&self, raw: &RawValue) -> Projected {
+    /// Projects a message of a request, or takes what was found when its bytes were seen before.
+    pub fn project(&self, memo: &mut Memo, raw: &RawValue) -> Arc<Projection> {
+        let name = self.hash(b"raw1", &[raw.get().as_bytes()]);
+        if let Some(known) = memo.0.get(&name) {
+            return known.clone();
+        }
+        let made = Arc::new(self.project_anew(raw));
+        memo.0.insert(name, made.clone());
+        made
+    }
+
+    fn project_anew(&self, raw: &RawValue) -> Projection {
         let Some(message) = Message::parse(raw) else {
-            return Projected::Opaque(self.hash(b"opaque1", &[raw.get().as_bytes()]));
+            return Projection { text: Some(self.hash(b"opaque1", &[raw.get().as_bytes()])), ..Projection::of(Role::Other) };
         };
-        let role = message.role.as_ref();
-        if matches!(role, "system" | "developer") {
-            return Projected::System;
+        match message.kind.as_deref() {
+            Some("function_call") => {
+                let call = self.call(message.name.as_deref().unwrap_or_default(), message.arguments);
+                let anchors = message.call_id.iter().map(|id| self.call_anchor(id)).collect();
+                return Projection { calls: vec![call], anchors, ..Projection::of(Role::Assistant) };
+            }
+            Some("function_call_output") => {
+                let content = parts::read(message.output, true);
+                return Projection { results: vec![self.result(&content.text)], ..Projection::of(Role::Tool) };
+            }
+            Some("reasoning") => return Projection::of(Role::Nothing),
+            _ => {}
         }
-        let assistant = role == "assistant";
-        let content = content(message.content, !assistant);
-        let calls: Vec<(String, String)> = message.tool_calls.iter().flatten().map(history_call).collect();
-        Projected::Part { hash: self.message(role, &content, &calls), assistant }
-    }
-
-    /// Projects an assembled response, so that it equals the assistant message which the client will send back.
-    pub fn project_choice(&self, choice: &Choice) -> Node {
-        let content = text::normalise(&choice.content);
-        let call =
-            |call: &crate::openai::ToolCall| (call.name.clone(), arguments::canonical(&call.arguments));
-        let calls: Vec<(String, String)> = choice.tool_calls.iter().map(call).collect();
-        self.message("assistant", &content, &calls)
-    }
-
-    fn message(&self, role: &str, content: &str, calls: &[(String, String)]) -> Node {
-        let mut parts = vec![role.as_bytes(), content.as_bytes()];
-        for (name, arguments) in calls {
-            parts.push(name.as_bytes());
-            parts.push(arguments.as_bytes());
+        match message.role.as_ref() {
+            "system" | "developer" => {
+                let content = parts::read(message.content, true);
+                Projection { lines: self.lines(&content.text), ..Projection::of(Role::System) }
+            }
+            "assistant" | "model" => self.assistant(&message),
+            "tool" | "function" => {
+                let content = parts::read(message.content, true);
+                Projection { results: vec![self.result(&content.text)], ..Projection::of(Role::Tool) }
+            }
+            "user" => self.user(&parts::read(message.content, true)),
+            role => {
+                let content = parts::read(message.content, true);
+                let text = self.hash(b"role1", &[role.as_bytes(), content.text.as_bytes()]);
+                Projection { text: Some(text), ..Projection::of(Role::Other) }
+            }
         }
-        self.hash(b"match1", &parts)
+    }
+
+    fn user(&self, content: &parts::Content) -> Projection {
+        let results: Vec<Node> = content.results.iter().map(|text| self.result(text)).collect();
+        let silent = content.text.is_empty() && !results.is_empty();
+        Projection {
+            text: (!silent).then(|| self.text(&content.text)),
+            results,
+            lines: self.lines(&content.text),
+            opening: self.opening(&content.text),
+            ..Projection::of(Role::User)
+        }
+    }
+
+    /// What a user has said in a request that is one text.
+    pub fn project_text(&self, text: &str) -> Projection {
+        let text = text::normalise(&text::without_harness_tags(text));
+        self.user(&parts::Content { text, ..parts::Content::default() })
+    }
+
+    fn assistant(&self, message: &Message<'_>) -> Projection {
+        let content = parts::read(message.content, false);
+        let mut calls: Vec<Node> =
+            content.calls.iter().map(|call| self.call_of(&call.name, &call.arguments)).collect();
+        let mut ids: Vec<&str> = content.calls.iter().map(|call| call.id.as_str()).collect();
+        for call in message.tool_calls.iter().flatten() {
+            let Some(function) = &call.function else { continue };
+            calls.push(self.call(&function.name, function.arguments));
+            ids.extend(call.id.as_deref());
+        }
+        calls.extend(message.function_call.iter().map(|call| self.call(&call.name, call.arguments)));
+        let text = (!content.text.is_empty()).then(|| self.text(&content.text));
+        if text.is_none() && calls.is_empty() {
+            return Projection::of(Role::Nothing);
+        }
+        let anchors = self.anchors(ids.into_iter(), &content.text);
+        Projection { text, calls, anchors, ..Projection::of(Role::Assistant) }
+    }
+
+    /// Projects an assembled response, so that it equals the assistant message which the client will send back. `before`
+    /// is what the request has put into the model's mouth.
+    pub fn project_choice(&self, choice: &Choice, before: &str) -> Projection {
+        let text = text::normalise(&[before, &choice.content].concat());
+        let calls =
+            choice.tool_calls.iter().map(|call| self.call_of(&call.name, &call.arguments)).collect();
+        let mut anchors = self.anchors(choice.tool_calls.iter().map(|call| call.id.as_str()), &text);
+        anchors.extend(self.lines(&text).first());
+        Projection {
+            text: (!text.is_empty()).then(|| self.text(&text)),
+            calls,
+            anchors,
+            ..Projection::of(Role::Assistant)
+        }
+    }
+
+    /// The texts among a tool call's arguments, as a sub-agent's first message would be recognised by.
+    pub fn openings(&self, choice: &Choice) -> Vec<Node> {
+        let texts = choice.tool_calls.iter().flat_map(|call| arguments::texts(&call.arguments));
+        let normal = texts.map(|text| text::normalise(&text::without_harness_tags(&text)));
+        normal.filter_map(|text| self.opening(&text)).take(32).collect()
+    }
+
+    /// The text of an assistant's message, as it was sent.
+    pub fn prefill(&self, raw: &RawValue) -> Option<String> {
+        let message = Message::parse(raw).filter(|message| message.role == "assistant")?;
+        Some(parts::read(message.content, false).text)
+    }
+
+    /// What an assistant or a group of results comes to in the chain.
+    pub fn group(&self, role: Role, texts: &[Node], calls: &[Node], results: &[Node]) -> Node {
+        let mut results = results.to_vec();
+        results.sort_unstable();
+        results.dedup();
+        let label: &[u8] = match role {
+            Role::Assistant => b"assistant2",
+            Role::Tool => b"tool2",
+            Role::User => b"user2",
+            _ => b"other2",
+        };
+        self.hash(label, &[&texts.concat(), &calls.concat(), &results.concat()])
+    }
+
+    fn text(&self, text: &str) -> Node {
+        self.hash(b"text2", &[text.as_bytes()])
+    }
+
+    fn result(&self, text: &str) -> Node {
+        self.hash(b"result2", &[text.as_bytes()])
+    }
+
+    fn call(&self, name: &str, raw: Option<&RawValue>) -> Node {
+        let raw = raw.map_or("", RawValue::get);
+        match serde_json::from_str::<String>(raw) {
+            Ok(text) => self.call_of(name, &text),
+            Err(_) => self.call_of(name, raw),
+        }
+    }
+
+    fn call_of(&self, name: &str, arguments: &str) -> Node {
+        self.hash(b"call2", &[name.as_bytes(), arguments::canonical(arguments).as_bytes()])
+    }
+
+    fn call_anchor(&self, id: &str) -> Node {
+        self.hash(b"call-id2", &[id.as_bytes()])
+    }
+
+    fn anchors<'a>(&self, ids: impl Iterator<Item = &'a str>, text: &str) -> Vec<Node> {
+        let mut anchors: Vec<Node> =
+            ids.filter(|id| !id.is_empty()).take(16).map(|id| self.call_anchor(id)).collect();
+        if text.chars().nth(RULES.anchor - 1).is_some() {
+            anchors.push(self.hash(b"full2", &[text.as_bytes()]));
+        }
+        anchors.extend(first(text, RULES.start).map(|start| self.hash(b"start2", &[start.as_bytes()])));
+        anchors
+    }
+
+    fn lines(&self, text: &str) -> Vec<Node> {
+        let long = text.lines().filter_map(|line| first(line.trim(), RULES.line));
+        long.take(MOST_LINES).map(|line| self.hash(b"line2", &[line.as_bytes()])).collect()
+    }
+
+    fn opening(&self, text: &str) -> Option<Node> {
+        text.chars().nth(RULES.argument - 1)?;
+        Some(self.hash(b"opening2", &[text.as_bytes()]))
     }
 }
 
-fn history_call(call: &crate::openai::chat::MessageToolCall<'_>) -> (String, String) {
-    let Some(function) = &call.function else { return Default::default() };
-    let raw = function.arguments.map_or("", RawValue::get);
-    let arguments = match serde_json::from_str::<String>(raw) {
-        Ok(text) => arguments::canonical(&text),
-        Err(_) => arguments::canonical(raw),
-    };
-    (function.name.clone().into_owned(), arguments)
+/// The first characters of a text that has as many.
+fn first(text: &str, count: usize) -> Option<&str> {
+    let (last, character) = text.char_indices().nth(count - 1)?;
+    Some(&text[..last + character.len_utf8()])
 }
 
-/// One text for a string, a list of parts, or nothing.
-fn content(raw: Option<&RawValue>, strip_tags: bool) -> String {
-    let raw = raw.map_or("", RawValue::get);
-    let joined = if let Ok(text) = serde_json::from_str::<String>(raw) {
-        text
-    } else if let Ok(parts) = serde_json::from_str::<Vec<&RawValue>>(raw) {
-        parts.into_iter().map(part).collect()
-    } else {
-        raw.to_owned()
-    };
-    match strip_tags {
-        true => text::normalise(&text::without_harness_tags(&joined)),
-        false => text::normalise(&joined),
-    }
-}
-
-fn part(raw: &RawValue) -> String {
-    let Ok(part) = serde_json::from_str::<ContentPart<'_>>(raw.get()) else { return raw.get().to_owned() };
-    match (part.kind.as_deref(), part.text, part.image_url) {
-        (Some("text" | "input_text" | "output_text") | None, Some(text), _) => text,
-        (Some("thinking" | "reasoning" | "redacted_thinking"), ..) => String::new(),
-        (_, _, Some(url)) => format!("\u{0}image {}\u{0}", blake3::hash(url.get().as_bytes()).to_hex()),
-        _ => format!("\u{0}part {}\u{0}", blake3::hash(raw.get().as_bytes()).to_hex()),
+impl Projection {
+    fn of(role: Role) -> Projection {
+        Projection {
+            role,
+            text: None,
+            calls: Vec::new(),
+            results: Vec::new(),
+            anchors: Vec::new(),
+            lines: Vec::new(),
+            opening: None,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn project(json: &str) -> Projected {
-        let raw: &RawValue = serde_json::from_str(json).expect("the test writes JSON");
-        Key::of_tenant("default").project(raw)
-    }
-
-    #[track_caller]
-    fn same(left: &str, right: &str) {
-        assert_eq!(project(left), project(right));
-    }
-
-    #[test]
-    fn harmless_drift_projects_alike() {
-        same(
-            r#"{"role":"user","content":"a b"}"#,
-            r#"{"content":[{"type":"text","text":"a b"}],"role":"user"}"#,
-        );
-        same(
-            r#"{"role":"user","content":"a\r\nb  \n\n\n\nc\n"}"#,
-            r#"{"role":"user","content":"a\nb\n\nc"}"#,
-        );
-        same(
-            r#"{"role":"assistant","content":null}"#,
-            r#"{"role":"assistant","content":"","reasoning_content":"hm","refusal":null}"#,
-        );
-        same(
-            r#"{"role":"user","content":"hi"}"#,
-            r#"{"role":"user","content":[{"type":"text","text":"<system-reminder>now</system-reminder>"},{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}"#,
-        );
-        same(
-            r#"{"role":"assistant","tool_calls":[{"id":"x","index":0,"type":"function","function":{"name":"f","arguments":"{\"b\": 1.0, \"a\":[{}], \"all\":false}"}}]}"#,
-            r#"{"role":"assistant","content":"","tool_calls":[{"id":"y","type":"function","function":{"name":"f","arguments":{"a":[{}],"b":1}}}]}"#,
-        );
-    }
-
-    #[test]
-    fn real_differences_stay() {
-        let base = project(r#"{"role":"user","content":"a b"}"#);
-        for other in [
-            r#"{"role":"user","content":"a  b"}"#,
-            r#"{"role":"user","content":"A b"}"#,
-            r#"{"role":"tool","content":"a b"}"#,
-            r#"{"role":"user","content":[{"type":"text","text":"a b"},{"type":"image_url","image_url":{"url":"data:,x"}}]}"#,
-            r#"{"role":"user","content":"<system-reminder>a b"}"#,
-        ] {
-            assert_ne!(base, project(other), "{other}");
-        }
-        assert_eq!(project(r#"{"role":"developer","content":"x"}"#), Projected::System);
-        assert!(matches!(project("7"), Projected::Opaque(_)));
-    }
-
-    #[test]
-    fn a_response_equals_its_copy_in_the_history() {
-        let choice = Choice {
-            content: " Sure.\n".into(),
-            reasoning_content: "thinking".into(),
-            tool_calls: vec![crate::openai::ToolCall {
-                id: "c".into(),
-                name: "f".into(),
-                arguments: "{\"x\": 1}".into(),
-            }],
-            ..Choice::default()
-        };
-        let hash = Key::of_tenant("default").project_choice(&choice);
-        let copy = r#"{"role":"assistant","content":"Sure.","tool_calls":[{"function":{"name":"f","arguments":"{\"x\":1,\"y\":null}"}}]}"#;
-        assert_eq!(project(copy), Projected::Part { hash, assistant: true });
-    }
-
-    #[test]
-    fn tenants_have_unrelated_hashes() {
-        assert_ne!(Key::of_tenant("a").root(), Key::of_tenant("b").root());
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_projects_alike_as_string_and_as_part(text in ".{0,80}") {
-            let string = serde_json::json!({"role": "user", "content": text}).to_string();
-            let parts = serde_json::json!({"content": [{"text": text, "type": "text"}], "role": "user"}).to_string();
-            prop_assert_eq!(project(&string), project(&parts));
-        }
-    }
-}
+mod tests;

@@ -3,6 +3,8 @@
 use bytes::Bytes;
 use prost::Message;
 
+use super::facts::Facts;
+
 /// A header line, name and value as received (or masked by the recorder). Values need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Header {
@@ -86,6 +88,8 @@ pub struct Exchange {
     /// The same for the response's, where it was not streamed.
     #[prost(message, repeated, tag = "30")]
     pub response_parts: Vec<Part>,
+    #[prost(message, optional, tag = "31")]
+    pub facts: Option<Facts>,
     /// How many records back the streamed response is; 0 where there is none.
     #[prost(uint64, tag = "32")]
     pub stream_back: u64,
@@ -167,6 +171,23 @@ pub enum Level {
 }
 
 impl End {
+    const ALL: [End; 9] = [
+        End::Complete,
+        End::StreamError,
+        End::ClientCancelled,
+        End::UpstreamCut,
+        End::UpstreamRefused,
+        End::TimeoutHead,
+        End::TimeoutIdle,
+        End::Shutdown,
+        End::ProxyRefused,
+    ];
+
+    /// The end of that name; one of a later version counts as refused by a proxy.
+    pub fn of_name(name: &str) -> End {
+        Self::ALL.into_iter().find(|end| end.name() == name).unwrap_or(End::ProxyRefused)
+    }
+
     /// The name used in JSON, labels and tables.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,7 +1,5 @@
 //! An exchange as records, and back: its bodies become references to pieces that the epoch has already.
 
-use std::collections::HashMap;
-
 use bytes::{Bytes, BytesMut};
 
 use super::exchange::{Capture, Exchange, Level, Part};
@@ -10,6 +8,7 @@ use super::piece::{self, Run};
 use super::record::{List, Record, Stream};
 use super::segment::Class;
 use super::{Lsn, events};
+use crate::recent::Recent;
 
 /// Elements of one list record. A body of ten thousand messages takes six hundred references.
 const FAN_OUT: usize = 16;
@@ -27,13 +26,8 @@ pub struct Keep {
     pub stream: bool,
 }
 
-/// The pieces that this epoch has, by their hash. Holds at most as many as it was told: the older half is forgotten
-/// when the newer one is full, and what is forgotten is only written once more.
-pub struct Known {
-    newer: HashMap<Name, Lsn>,
-    older: HashMap<Name, Lsn>,
-    half: usize,
-}
+/// The pieces that this epoch has, by their hash. What is forgotten is only written once more.
+pub struct Known(Recent<Name, Lsn>);
 
 /// The beginning of a BLAKE3 hash, and whether it is that of a list.
 type Name = ([u8; 16], bool);
@@ -78,34 +72,18 @@ impl Keep {
 }
 
 impl Known {
+    /// Remembers at most so many.
     pub fn new(entries: usize) -> Known {
-        Known { newer: HashMap::new(), older: HashMap::new(), half: (entries / 2).max(1) }
+        Known(Recent::new(entries))
     }
 
     pub fn clear(&mut self) {
-        self.newer.clear();
-        self.older.clear();
+        self.0.clear();
     }
 
     /// Notes where a piece is.
     pub fn note(&mut self, piece: &[u8], lsn: Lsn) {
-        self.insert((name(piece), false), lsn);
-    }
-
-    fn insert(&mut self, name: Name, lsn: Lsn) {
-        if self.newer.len() >= self.half {
-            self.older = std::mem::take(&mut self.newer);
-        }
-        self.newer.insert(name, lsn);
-    }
-
-    fn find(&mut self, name: &Name) -> Option<Lsn> {
-        if let Some(lsn) = self.newer.get(name) {
-            return Some(*lsn);
-        }
-        let lsn = self.older.remove(name)?;
-        self.insert(*name, lsn);
-        Some(lsn)
+        self.0.insert((name(piece), false), lsn);
     }
 }
 
@@ -197,9 +175,9 @@ impl Packing<'_> {
 
     fn piece(&mut self, bytes: Bytes) -> Item {
         let name = (name(&bytes), false);
-        let lsn = self.known.find(&name).unwrap_or_else(|| {
+        let lsn = self.known.0.get(&name).copied().unwrap_or_else(|| {
             let lsn = self.push(Record::Piece(bytes));
-            self.known.insert(name, lsn);
+            self.known.0.insert(name, lsn);
             lsn
         });
         Item::There(name, lsn)
@@ -210,11 +188,11 @@ impl Packing<'_> {
         items.iter().for_each(|item| item.name(&mut hasher));
         let mut name = ([0; 16], true);
         name.0.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        let lsn = self.known.find(&name).unwrap_or_else(|| {
+        let lsn = self.known.0.get(&name).copied().unwrap_or_else(|| {
             let own = self.next();
             let parts = items.iter().map(|item| item.part(own)).collect();
             let lsn = self.push(Record::List(List { parts }));
-            self.known.insert(name, lsn);
+            self.known.0.insert(name, lsn);
             lsn
         });
         Item::There(name, lsn)

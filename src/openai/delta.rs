@@ -11,6 +11,8 @@ use super::usage::Usage;
 #[derive(Debug, Deserialize)]
 pub struct Chunk<'a> {
     #[serde(borrow, default)]
+    pub id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     pub model: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub choices: Option<Vec<ChunkChoice<'a>>>,

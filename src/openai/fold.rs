@@ -1,15 +1,16 @@
 //! Folds the chunks of a completion into the messages that the client ends up with.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 use super::delta::{Chunk, ChunkChoice, Delta, ToolCallDelta};
 use super::usage::Usage;
-
-/// The most choices, and tool calls in one choice, that are kept; further ones are counted as malformed.
-const MAX_PARTS: u32 = 128;
+use super::{Api, anthropic, generate, responses};
 
 /// One assembled assistant message.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Choice {
     pub role: String,
     pub content: String,
@@ -22,7 +23,8 @@ pub struct Choice {
     pub finish_reason: Option<String>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ToolCall {
     pub id: String,
     pub name: String,
@@ -34,6 +36,8 @@ pub struct ToolCall {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
     pub choices: Vec<Choice>,
+    /// The server's id of the answer.
+    pub id: Option<String>,
     pub model: Option<String>,
     pub usage: Option<Usage>,
     /// The `error` object of the stream, as JSON text.
@@ -42,29 +46,84 @@ pub struct Fold {
     pub done: bool,
     /// Chunks that did not parse.
     pub malformed: u64,
+    /// The block that is being built, where answers come in blocks.
+    pub(super) open_block: Option<usize>,
+    /// The chunk before, where the next may differ from it in one word only.
+    last: Option<Template>,
+}
+
+/// A chunk that says nothing but a word, and where that word stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Template {
+    data: Vec<u8>,
+    word: std::ops::Range<usize>,
+    choice: usize,
 }
 
 impl Fold {
+    /// The most choices, and tool calls in one choice, that are kept; further ones are counted as malformed.
+    pub const MAX_PARTS: usize = 128;
+
     /// Takes the data of one event, and its name: an event named `error` is an error whatever it holds.
-    pub fn event(&mut self, name: &[u8], data: &[u8]) {
+    pub fn event(&mut self, api: Api, name: &[u8], data: &[u8]) {
         if data.trim_ascii() == b"[DONE]" {
             self.done = true;
             return;
         }
+        match api {
+            Api::Messages => return anthropic::event(self, data),
+            Api::Responses => return responses::event(self, data),
+            _ => {}
+        }
         if name == b"error" {
             self.error.get_or_insert_with(|| String::from_utf8_lossy(data).into_owned());
-            return;
+        } else if api == Api::Generate {
+            self.malformed += u64::from(!generate::chunk(self, data));
+        } else if !self.is_one_more_word(data) {
+            match Chunk::parse(data) {
+                Some(chunk) => {
+                    self.chunk(&chunk);
+                    self.last = Template::of(data, &chunk);
+                }
+                None => self.malformed += 1,
+            }
         }
-        match Chunk::parse(data) {
-            Some(chunk) => self.chunk(&chunk),
-            None => self.malformed += 1,
+    }
+
+    /// Takes a whole answer. Returns whether it was one.
+    pub fn whole(&mut self, api: Api, body: &[u8]) -> bool {
+        match api {
+            Api::Messages => anthropic::whole(self, body),
+            Api::Responses => responses::whole(self, body),
+            Api::Generate => generate::chunk(self, body),
+            Api::Chat | Api::Completions => {
+                let Some(chunk) = Chunk::parse(body) else { return false };
+                self.chunk(&chunk);
+                chunk.choices.is_some() || chunk.error.is_some()
+            }
         }
+    }
+
+    /// Takes a chunk that differs from the one before in its word only, without reading it: a stream has hundreds of
+    /// them. Reading it would do the same.
+    fn is_one_more_word(&mut self, data: &[u8]) -> bool {
+        let Some(last) = &self.last else { return false };
+        let (before, after) = (&last.data[..last.word.start], &last.data[last.word.end..]);
+        let word = data.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        let plain = |word: &&[u8]| word.iter().all(|byte| *byte >= 0x20 && !matches!(byte, b'"' | b'\\'));
+        let Some(Ok(word)) = word.filter(plain).map(std::str::from_utf8) else { return false };
+        let Some(choice) = self.choices.get_mut(last.choice) else { return false };
+        choice.content.push_str(word);
+        true
     }
 
     /// Takes one chunk, or a whole answer.
     pub fn chunk(&mut self, chunk: &Chunk<'_>) {
         if let Some(error) = chunk.error.filter(|error| error.get() != "null") {
             self.error.get_or_insert_with(|| error.get().to_owned());
+        }
+        if let Some(id) = chunk.id.as_ref().filter(|_| self.id.is_none()) {
+            self.id = Some(id.clone().into_owned());
         }
         if let Some(model) = chunk.model.as_ref().filter(|_| self.model.is_none()) {
             self.model = Some(model.clone().into_owned());
@@ -76,7 +135,7 @@ impl Fold {
     }
 
     fn choice(&mut self, index: u32, part: &ChunkChoice<'_>) {
-        if index >= MAX_PARTS {
+        if index as usize >= Fold::MAX_PARTS {
             self.malformed += 1;
             return;
         }
@@ -92,6 +151,26 @@ impl Fold {
         if let Some(reason) = &part.finish_reason {
             choice.finish_reason = Some(reason.clone().into_owned());
         }
+    }
+}
+
+impl Template {
+    /// `None` for a chunk that says anything else, which saying again would add to.
+    fn of(data: &[u8], chunk: &Chunk<'_>) -> Option<Template> {
+        let [part] = chunk.choices.as_deref()? else { return None };
+        let index = part.index.unwrap_or(0) as usize;
+        let delta = part.delta.as_ref().filter(|_| part.message.is_none() && part.text.is_none())?;
+        let silent = |text: &Option<Cow<'_, str>>| text.as_deref().is_none_or(str::is_empty);
+        let others = [&delta.reasoning_content, &delta.reasoning, &delta.refusal];
+        let only = others.into_iter().all(silent) && delta.tool_calls.as_ref().is_none_or(Vec::is_empty);
+        let Some(Cow::Borrowed(word)) = &delta.content else { return None };
+        if !only || chunk.error.is_some_and(|error| error.get() != "null") {
+            return None;
+        }
+        // A borrowed word lies in the data.
+        let start = (word.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
+        let word = start..start + word.len();
+        (word.end <= data.len()).then(|| Template { data: data.to_vec(), word, choice: index })
     }
 }
 
@@ -119,7 +198,7 @@ impl Choice {
     }
 
     fn add_call(&mut self, index: u32, part: &ToolCallDelta<'_>) -> bool {
-        if index >= MAX_PARTS {
+        if index as usize >= Fold::MAX_PARTS {
             return false;
         }
         let index = index as usize;
@@ -144,10 +223,11 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn fold(chunks: &[&str]) -> Fold {
         let mut fold = Fold::default();
-        chunks.iter().for_each(|chunk| fold.event(b"", chunk.as_bytes()));
+        chunks.iter().for_each(|chunk| fold.event(Api::Chat, b"", chunk.as_bytes()));
         fold
     }
 
@@ -196,7 +276,7 @@ mod tests {
             (Some(r#"{"message":"out of memory"}"#), 1, false)
         );
         seen = Fold::default();
-        seen.event(b"error", b"gone");
+        seen.event(Api::Chat, b"error", b"gone");
         assert_eq!(seen.error.as_deref(), Some("gone"));
         assert_eq!(fold(&[r#"{"error":null,"choices":[]}"#]).error, None);
     }
@@ -208,6 +288,32 @@ mod tests {
             r#"{"choices":[{"index":0,"delta":{"tool_calls":[{"index":999999999}]}}]}"#,
         ]);
         assert_eq!((seen.choices.len(), seen.choices[0].tool_calls.len(), seen.malformed), (1, 0, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn a_stream_is_folded_as_if_every_chunk_were_read(
+            words in proptest::collection::vec(("[a-zé \\\\\"]{0,4}", 0usize..6), 0..30),
+        ) {
+            let chunk = |(word, kind): &(String, usize)| {
+                let word = serde_json::json!(word);
+                match kind {
+                    0 => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":{word},"role":"assistant"}}}}]}}"#),
+                    1 => format!(r#"{{"choices":[{{"index":1,"delta":{{"content":{word}}}}}]}}"#),
+                    2 => format!(r#"{{"choices":[{{"index":0,"delta":{{"reasoning":{word},"content":{word}}}}}]}}"#),
+                    _ => format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{{"content":{word}}},"finish_reason":null}}]}}"#),
+                }
+            };
+            let chunks: Vec<String> = words.iter().map(chunk).collect();
+            let mut quick = Fold::default();
+            let mut slow = Fold::default();
+            for chunk in &chunks {
+                quick.event(Api::Chat, b"", chunk.as_bytes());
+                slow.chunk(&Chunk::parse(chunk.as_bytes()).expect("is one"));
+            }
+            quick.last = None;
+            prop_assert_eq!(quick, slow);
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Parser {
             self.after_cr = false;
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
-        while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        while let Some(end) = memchr::memchr2(b'\n', b'\r', bytes) {
             let (line, rest) = bytes.split_at(end);
             self.end_line(line, emit);
             bytes = match rest {
@@ -96,24 +96,33 @@ impl Parser {
     }
 
     fn end_line(&mut self, rest: &[u8], emit: &mut dyn FnMut(Event<'_>)) {
+        // A line that came in one piece is read where it lies.
+        if self.line.is_empty() && !self.line_too_long && rest.len() <= self.limit {
+            return self.whole_line(rest, emit);
+        }
         self.keep(rest);
-        let at_start = std::mem::replace(&mut self.at_start, false);
         if std::mem::take(&mut self.line_too_long) {
+            self.at_start = false;
             self.data_too_long = true;
             return;
         }
-        let line = std::mem::take(&mut self.line);
-        let mut content = line.as_slice();
-        if at_start {
-            content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        }
+        let mut line = std::mem::take(&mut self.line);
+        self.whole_line(&line, emit);
+        line.clear();
+        self.line = line;
+    }
+
+    fn whole_line(&mut self, line: &[u8], emit: &mut dyn FnMut(Event<'_>)) {
+        let at_start = std::mem::replace(&mut self.at_start, false);
+        let content = match at_start {
+            true => line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line),
+            false => line,
+        };
         match content {
             [] => self.dispatch(emit),
             [b':', ..] => {}
             _ => self.field(content),
         }
-        self.line = line;
-        self.line.clear();
     }
 
     fn field(&mut self, line: &[u8]) {

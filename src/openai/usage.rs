@@ -11,11 +11,16 @@ pub struct Usage {
     pub reasoning_tokens: Option<u64>,
 }
 
+/// Chat calls them prompt and completion, the other interfaces input and output.
 #[derive(Deserialize)]
 struct Wire {
+    #[serde(alias = "input_tokens")]
     prompt_tokens: Option<u64>,
+    #[serde(alias = "output_tokens")]
     completion_tokens: Option<u64>,
+    #[serde(alias = "input_tokens_details")]
     prompt_tokens_details: Option<PromptDetails>,
+    #[serde(alias = "output_tokens_details")]
     completion_tokens_details: Option<CompletionDetails>,
     reasoning_tokens: Option<u64>,
 }

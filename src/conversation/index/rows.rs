@@ -1,11 +1,11 @@
 //! The rows of the index, to and from SQLite.
 
+use prost::Message;
 use rusqlite::{Row, Statement, params};
 
-use super::super::projection::{Key, Node};
-use super::super::reading::Reading;
 use super::super::stitch::{Footprint, Kind};
-use crate::journal::{Capture, Exchange, Link, Lsn};
+use crate::journal::facts::Facts;
+use crate::journal::{Capture, End, Exchange, Link, Lsn};
 
 /// A turn as the index holds it.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,12 +32,9 @@ pub struct TurnRow {
     pub output_tokens: Option<u64>,
     pub finish: Option<String>,
     pub flags: Flags,
-    pub readable: bool,
-    pub head: Node,
-    pub answers: Vec<Node>,
     pub body_hash: Vec<u8>,
-    pub session: Option<Node>,
-    pub environment: Node,
+    /// What else was read of it.
+    pub facts: Facts,
 }
 
 /// A conversation as the index holds it.
@@ -98,13 +95,13 @@ impl Flags {
         Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect()
     }
 
-    fn of(exchange: &Exchange, reading: &Reading, link: &Link) -> Flags {
+    fn of(exchange: &Exchange, facts: &Facts, link: &Link) -> Flags {
         let whole = [exchange.request_capture(), exchange.response_capture()];
         let bits = [
             (exchange.status == 0 || exchange.status >= 400, Self::ERROR),
             (exchange.end() != crate::journal::End::Complete, Self::INCOMPLETE),
             (whole.iter().any(|capture| *capture != Capture::Whole), Self::TRUNCATED),
-            (!reading.readable || !reading.answer.parsed, Self::UNPARSED),
+            (!facts.is(Facts::READABLE) || !facts.is(Facts::PARSED), Self::UNPARSED),
             (exchange.served_by == "embedded", Self::EMBEDDED),
             (link.confidence <= 0.5, Self::AMBIGUOUS),
         ];
@@ -120,8 +117,7 @@ impl Default for Filter {
 
 impl TurnRow {
     /// The row of a turn that has its link.
-    pub fn of(key: &Key, exchange: &Exchange, reading: &Reading, link: &Link) -> TurnRow {
-        let usage = reading.answer.fold.usage.unwrap_or_default();
+    pub fn of(exchange: &Exchange, facts: &Facts, link: &Link) -> TurnRow {
         TurnRow {
             id: exchange.id.clone(),
             conversation: link.conversation.clone(),
@@ -138,47 +134,39 @@ impl TurnRow {
             model: bounded(&exchange.model),
             upstream: bounded(&exchange.upstream),
             served_by: bounded(&exchange.served_by),
-            prompt_tokens: usage.prompt_tokens,
-            cached_tokens: usage.cached_tokens,
-            output_tokens: usage.completion_tokens,
-            finish: reading
-                .answer
-                .fold
-                .choices
-                .first()
-                .and_then(|choice| choice.finish_reason.as_deref())
-                .map(bounded),
-            flags: Flags::of(exchange, reading, link),
-            readable: reading.readable,
-            head: reading.head(key),
-            answers: reading.answers.clone(),
+            prompt_tokens: facts.prompt_tokens,
+            cached_tokens: facts.cached_tokens,
+            output_tokens: facts.output_tokens,
+            finish: facts.finish.clone(),
+            flags: Flags::of(exchange, facts, link),
             body_hash: exchange.request_body_hash.to_vec(),
-            session: reading.session,
-            environment: reading.environment,
+            facts: facts.clone(),
         }
     }
 
     /// What a stitcher remembers of this turn.
     pub fn footprint(self) -> Footprint {
-        Footprint {
-            failed: self.end != "complete" || !(200..300).contains(&self.status),
-            turn: self.id,
+        let exchange = Exchange {
+            id: self.id,
+            started_unix_nanos: self.started_unix_nanos,
+            end_micros: (self.ended_unix_nanos - self.started_unix_nanos) / 1000,
+            status: self.status,
+            end: End::of_name(&self.end) as i32,
+            request_body_hash: self.body_hash.into(),
+            ..Exchange::default()
+        };
+        let link = Link {
             conversation: self.conversation,
             parent: self.parent,
-            kind: self.kind,
-            head: self.head,
-            answers: self.answers,
-            body_hash: self.body_hash,
-            session: self.session,
-            environment: self.environment,
-            ended_unix_nanos: self.ended_unix_nanos,
-            readable: self.readable,
-        }
+            kind: self.kind.name().to_owned(),
+            ..Link::default()
+        };
+        Footprint::of(&exchange, &self.facts, &link)
     }
 
     /// Whether it makes a branch of its conversation.
     pub fn forks(&self) -> bool {
-        matches!(self.kind, Kind::Branch | Kind::Regenerate)
+        self.kind.forks()
     }
 }
 
@@ -203,7 +191,7 @@ pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
 
 pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
     let kind: String = row.get(3)?;
-    let answers: Vec<u8> = row.get(23)?;
+    let facts: Vec<u8> = row.get(22)?;
     let turn = TurnRow {
         id: row.get(0)?,
         conversation: row.get(1)?,
@@ -225,12 +213,9 @@ pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
         output_tokens: row.get::<_, Option<i64>>(17)?.map(|tokens| tokens as u64),
         finish: row.get(18)?,
         flags: Flags(row.get(19)?),
-        readable: row.get(21)?,
-        head: row.get(22)?,
-        answers: answers.as_chunks::<16>().0.to_vec(),
-        body_hash: row.get(24)?,
-        session: row.get(25)?,
-        environment: row.get(26)?,
+        body_hash: row.get(21)?,
+        // What this build has not written itself, it reads again from the journal.
+        facts: Facts::decode(facts.as_slice()).unwrap_or_default(),
     };
     Ok((turn, Lsn(unsigned(row, 20)?)))
 }
@@ -259,12 +244,9 @@ pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, lsn: Lsn) -> rusqlit
         row.finish,
         row.flags.0,
         lsn.0 as i64,
-        row.readable,
-        row.head,
-        row.answers.concat(),
         row.body_hash,
-        row.session,
-        row.environment,
+        row.facts.encode_to_vec(),
+        row.facts.session.to_vec(),
     ])
 }
 

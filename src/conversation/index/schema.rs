@@ -30,11 +30,10 @@ CREATE TABLE turn (
   started INTEGER NOT NULL, first_byte INTEGER NOT NULL, ended INTEGER NOT NULL,
   status INTEGER NOT NULL, end TEXT NOT NULL, model TEXT NOT NULL, upstream TEXT NOT NULL, served_by TEXT NOT NULL,
   prompt_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER, finish TEXT, flags INTEGER NOT NULL,
-  readable INTEGER NOT NULL, head BLOB NOT NULL, answers BLOB NOT NULL, body_hash BLOB NOT NULL,
-  session BLOB, environment BLOB NOT NULL
+  body_hash BLOB NOT NULL, facts BLOB NOT NULL, session BLOB NOT NULL
 );
 CREATE INDEX turn_conversation ON turn (conversation, lsn);
-CREATE INDEX turn_session ON turn (session) WHERE session IS NOT NULL;
+CREATE INDEX turn_session ON turn (session) WHERE session != x'';
 CREATE TABLE gap (
   lsn INTEGER PRIMARY KEY,
   started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL
@@ -49,9 +48,9 @@ pub const CLEAR: &str = "DELETE FROM conversation; DELETE FROM turn; DELETE FROM
 pub const INSERT_TURN: &str = "
 INSERT INTO turn (id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended,
   status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags,
-  lsn, readable, head, answers, body_hash, session, environment)
+  lsn, body_hash, facts, session)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-  ?24, ?25, ?26, ?27)
+  ?24)
 ON CONFLICT (id) DO NOTHING";
 
 pub const MOVE_TURN: &str = "UPDATE turn SET lsn = ?2 WHERE id = ?1";
@@ -66,7 +65,7 @@ ON CONFLICT (id) DO UPDATE SET
 
 pub const RECOUNT: &str = "
 INSERT INTO conversation (id, model, upstream, started, ended, turns, branches, flags)
-SELECT conversation, model, upstream, started, ended, 1, kind IN ('branch', 'regenerate'), flags FROM turn WHERE conversation = ?1
+SELECT conversation, model, upstream, started, ended, 1, kind IN ('branch', 'regenerate', 'fan_out', 'spawned'), flags FROM turn WHERE conversation = ?1
   ORDER BY lsn
 ON CONFLICT (id) DO UPDATE SET
   started = min(started, excluded.started), ended = max(ended, excluded.ended), turns = turns + 1,
@@ -101,7 +100,7 @@ macro_rules! select_turn {
         concat!(
             "SELECT id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended, ",
             "status, end, model, upstream, served_by, prompt_tokens, cached_tokens, output_tokens, finish, flags, ",
-            "lsn, readable, head, answers, body_hash, session, environment FROM turn ",
+            "lsn, body_hash, facts FROM turn ",
             $rest
         )
     };

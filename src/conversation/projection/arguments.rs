@@ -12,6 +12,23 @@ pub fn canonical(text: &str) -> String {
     }
 }
 
+/// The texts among arguments, at any depth.
+pub fn texts(arguments: &str) -> Vec<String> {
+    fn collect(value: Value, texts: &mut Vec<String>) {
+        match value {
+            Value::String(text) => texts.push(text),
+            Value::Array(items) => items.into_iter().for_each(|item| collect(item, texts)),
+            Value::Object(fields) => fields.into_iter().for_each(|(_, field)| collect(field, texts)),
+            _ => {}
+        }
+    }
+    let mut texts = Vec::new();
+    if let Ok(value) = serde_json::from_str(arguments) {
+        collect(value, &mut texts);
+    }
+    texts
+}
+
 /// `None` for a value that clients drop on re-sending: null, false, 0, empty text, list or object. Elements of lists
 /// keep their places. Keys are sorted here, as whether `serde_json` does so depends on how it was built.
 fn prune(value: Value) -> Option<Value> {

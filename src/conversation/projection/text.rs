@@ -1,7 +1,7 @@
 //! Text rules of the projection.
 
-/// Tags that coding harnesses add to user messages and tool results, and change from send to send.
-const HARNESS_TAGS: [&str; 4] = ["system-reminder", "environment_context", "command-*", "local-command-*"];
+use super::rules::RULES;
+
 
 /// How many tags may turn out to be unclosed before the rest of a text is taken as it is. Each costs a search through
 /// that rest, so a hostile text could otherwise take quadratic time.
@@ -58,7 +58,7 @@ fn harness_tag(text: &str) -> Option<&str> {
     let end =
         name.find(|character: char| !(character.is_ascii_alphanumeric() || matches!(character, '-' | '_')))?;
     let name = &name[..end];
-    HARNESS_TAGS.iter().any(|pattern| is_match(pattern, name)).then_some(name)
+    RULES.harness_tags.iter().any(|pattern| is_match(pattern, name)).then_some(name)
 }
 
 fn is_match(pattern: &str, name: &str) -> bool {
