@@ -183,7 +183,21 @@ impl Conversations {
     ///
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
-    pub fn record(&mut self, mut exchange: Exchange, reading: Option<Reading>, wish: Wish) -> Result<Taken> {
+    pub fn record(&mut self, exchange: Exchange, wish: Wish) -> Result<Taken> {
+        let reading = self.read(&exchange);
+        self.record_read(exchange, reading, wish)
+    }
+
+    /// As [`Conversations::record`], where it was read before by [`Conversations::read`].
+    ///
+    /// # Errors
+    /// As [`Conversations::record`].
+    pub fn record_read(
+        &mut self,
+        mut exchange: Exchange,
+        reading: Option<Reading>,
+        wish: Wish,
+    ) -> Result<Taken> {
         let Some(reading) = reading else {
             let taken = wish.apply(&mut exchange, None);
             self.journal.record(exchange, taken.keep, None)?;
@@ -191,7 +205,7 @@ impl Conversations {
         };
         let Placed { link, base } = self.stitcher.place(&exchange, &reading);
         let facts = reading.facts(&self.key, base);
-        exchange.answer = said(&reading).into();
+        exchange.answer = reading::keep_answer(&reading.answer);
         let taken = wish.apply(&mut exchange, Some(&link.conversation));
         let row = TurnRow::of(&exchange, &facts, &link);
         let footprint = Footprint::of(&exchange, &facts, &link);
@@ -348,10 +362,9 @@ impl Conversations {
     }
 }
 
-/// The assembled answer, for when the response itself is no longer kept.
-fn said(reading: &Reading) -> Vec<u8> {
-    let choices = &reading.answer.fold.choices;
-    if choices.is_empty() { Vec::new() } else { serde_json::to_vec(choices).unwrap_or_default() }
+/// Reads one exchange as a turn, without what is known of others; `None` for one that is none.
+pub fn read(exchange: &Exchange) -> Option<Reading> {
+    is_turn(exchange).then(|| Reading::of(&Key::of_tenant("default"), &mut Memo::new(1), exchange))
 }
 
 /// Builds the index of a journal from nothing, in memory. It equals the live one.

@@ -3,8 +3,8 @@
 //! Everything here is a view of bytes that somebody else owns: nothing is re-serialised for forwarding, unknown
 //! fields are ignored, and bytes that do not parse are an answer (`None`, a count) and not an error of the proxy.
 
-mod anthropic;
 pub mod answer;
+mod anthropic;
 mod api;
 pub mod coding;
 pub mod delta;

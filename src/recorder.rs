@@ -3,7 +3,6 @@
 //! Nothing here can slow or change traffic. A full queue, a spent budget or a broken disk costs the record, never the
 //! exchange, and every loss is counted by [`ledger::Ledger`] and written into the journal as a GAP.
 
-pub mod assemble;
 mod config;
 pub mod keeper;
 mod lane;

@@ -2,25 +2,17 @@
 
 #[path = "support/exchanges.rs"]
 mod exchanges;
+#[path = "support/stitching.rs"]
+mod stitching;
 
 use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
 use serde_json::{Value, json};
-use serin::conversation::projection::Key;
-use serin::conversation::reading::Reading;
-use serin::conversation::stitch::{Footprint, Stitcher};
 use serin::journal::{Exchange, Link};
+use stitching::Links;
 
 fn stitch_with(limit: usize, exchanges: &[Exchange]) -> Vec<Link> {
-    let key = Key::of_tenant("default");
-    let mut stitcher = Stitcher::new(key.clone(), limit);
-    let link = |exchange| {
-        let reading = Reading::of(&key, exchange);
-        let link = stitcher.link(exchange, &reading);
-        stitcher.insert(Footprint::of(&key, exchange, &reading, &link));
-        assert!(stitcher.len() <= limit);
-        link
-    };
-    exchanges.iter().map(link).collect()
+    let mut links = Links::new(limit);
+    exchanges.iter().map(|exchange| links.link(exchange)).collect()
 }
 
 /// Kind, parent and conversation of each.

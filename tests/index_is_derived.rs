@@ -2,6 +2,8 @@
 
 #[path = "support/exchanges.rs"]
 mod exchanges;
+#[path = "support/stitching.rs"]
+mod stitching;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,12 +11,11 @@ use std::path::Path;
 use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
 use serde_json::json;
 use serin::conversation::index::Index;
-use serin::conversation::projection::Key;
-use serin::conversation::reading::{Reading, is_turn};
-use serin::conversation::stitch::{Footprint, Stitcher};
+use serin::conversation::reading::is_turn;
 use serin::conversation::{Conversations, Error, Filter, Wish, rebuild};
 use serin::journal::frame::MAGIC;
 use serin::journal::{Exchange, Gap, Journal, Keep, Link, Options, Reader, Record};
+use stitching::Links;
 
 fn talk() -> Vec<Exchange> {
     let one = json!([{"role": "system", "content": "be brief"}, user("my name is Ada")]);
@@ -185,17 +186,13 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
 fn stitching_again_gives_the_recorded_links() {
     let dir = tempfile::tempdir().expect("a directory");
     record(dir.path(), &talk());
-    let key = Key::of_tenant("default");
-    let mut stitcher = Stitcher::new(key.clone(), 100);
+    let mut links = Links::new(100);
     let mut made = Vec::new();
     let mut recorded = Vec::new();
     for next in Reader::open(dir.path()).expect("opens") {
         match next.expect("reads").1 {
             Record::Exchange(exchange) if is_turn(&exchange) => {
-                let reading = Reading::of(&key, &exchange);
-                let link = stitcher.link(&exchange, &reading);
-                stitcher.insert(Footprint::of(&key, &exchange, &reading, &link));
-                made.push(link);
+                made.push(links.link(&exchange));
             }
             Record::Link(link) => recorded.push(link),
             _ => {}

@@ -3,13 +3,13 @@
 
 #[path = "support/exchanges.rs"]
 mod exchanges;
+#[path = "support/stitching.rs"]
+mod stitching;
 
 use exchanges::{SECOND, chat, failed, streamed, with_session};
 use serde_json::{Value, json};
-use serin::conversation::projection::Key;
-use serin::conversation::reading::Reading;
-use serin::conversation::stitch::{Footprint, Stitcher};
 use serin::journal::{Exchange, Link};
+use stitching::Links;
 
 /// SplitMix64.
 struct Random(u64);
@@ -155,15 +155,8 @@ fn simulate(seed: u64, ids: bool, alike: bool) -> Vec<Truth> {
 }
 
 fn stitch<'a>(exchanges: impl Iterator<Item = &'a Exchange>) -> Vec<Link> {
-    let key = Key::of_tenant("default");
-    let mut stitcher = Stitcher::new(key.clone(), 100_000);
-    let link = |exchange| {
-        let reading = Reading::of(&key, exchange);
-        let link = stitcher.link(exchange, &reading);
-        stitcher.insert(Footprint::of(&key, exchange, &reading, &link));
-        link
-    };
-    exchanges.map(link).collect()
+    let mut links = Links::new(100_000);
+    exchanges.map(|exchange| links.link(exchange)).collect()
 }
 
 #[test]

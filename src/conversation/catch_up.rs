@@ -1,10 +1,10 @@
 //! Brings an index up to the end of its journal.
 
-use super::{REMEMBERED_MESSAGES, Result};
 use super::index::{Index, TurnRow, Watermark};
 use super::projection::{Key, Memo};
 use super::reading::{Reading, is_turn};
 use super::stitch::{Footprint, Stitcher};
+use super::{REMEMBERED_MESSAGES, Result};
 use crate::journal::{Damage, Exchange, Link, Lsn, Reader, Record};
 
 /// Records read between two transactions.
@@ -24,7 +24,13 @@ pub struct CaughtUp {
 /// # Errors
 /// From the journal and from the index; the index then stands at the last finished batch.
 pub fn run(key: &Key, index: &mut Index, stitcher: &mut Stitcher, reader: &mut Reader) -> Result<CaughtUp> {
-    let mut pass = Pass { key, stitcher, waiting: None, memo: Memo::new(REMEMBERED_MESSAGES), found: CaughtUp::default() };
+    let mut pass = Pass {
+        key,
+        stitcher,
+        waiting: None,
+        memo: Memo::new(REMEMBERED_MESSAGES),
+        found: CaughtUp::default(),
+    };
     let mut more = true;
     while more {
         more = index.batch(|index| pass.batch(index, reader))?;

@@ -52,7 +52,8 @@ fn session_in_body(hints: &request::Hints<'_>) -> Option<Vec<u8>> {
         Err(_) => serde_json::from_str::<Named>(raw.get()).ok()?.id,
     });
     let from_user = hints.metadata_user.as_deref().and_then(in_user_id);
-    let found = from_user.or(conversation).or_else(|| hints.prompt_cache_key.as_deref().map(str::to_owned))?;
+    let found =
+        from_user.or(conversation).or_else(|| hints.prompt_cache_key.as_deref().map(str::to_owned))?;
     (!found.trim().is_empty()).then(|| found.trim().as_bytes().to_vec())
 }
 
@@ -78,10 +79,8 @@ mod tests {
     use crate::openai::{Api, Ask};
 
     fn session(headers: &[(&str, &str)], body: &str) -> Option<Node> {
-        let header = |(name, value): &(&str, &str)| Header {
-            name: (*name).into(),
-            value: (*value).to_owned().into(),
-        };
+        let header =
+            |(name, value): &(&str, &str)| Header { name: (*name).into(), value: (*value).to_owned().into() };
         let exchange =
             Exchange { request_headers: headers.iter().map(header).collect(), ..Exchange::default() };
         let ask = Ask::parse(Api::Chat, body.as_bytes()).expect("is a request");
@@ -102,7 +101,11 @@ mod tests {
             r#"{"messages":[],"conversation":{"id":"s-1"}}"#,
         ] {
             assert_eq!(session(&[], body), wanted, "{body}");
-            assert_ne!(session(&[("x-session-id", "other")], body), wanted, "a header is more telling: {body}");
+            assert_ne!(
+                session(&[("x-session-id", "other")], body),
+                wanted,
+                "a header is more telling: {body}"
+            );
         }
         assert_eq!(session(&[("x-session-id", "")], r#"{"messages":[],"user":"u","metadata":{}}"#), None);
     }

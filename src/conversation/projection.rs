@@ -108,7 +108,10 @@ impl Key {
 
     fn project_anew(&self, raw: &RawValue) -> Projection {
         let Some(message) = Message::parse(raw) else {
-            return Projection { text: Some(self.hash(b"opaque1", &[raw.get().as_bytes()])), ..Projection::of(Role::Other) };
+            return Projection {
+                text: Some(self.hash(b"opaque1", &[raw.get().as_bytes()])),
+                ..Projection::of(Role::Other)
+            };
         };
         match message.kind.as_deref() {
             Some("function_call") => {
@@ -118,7 +121,10 @@ impl Key {
             }
             Some("function_call_output") => {
                 let content = parts::read(message.output, true);
-                return Projection { results: vec![self.result(&content.text)], ..Projection::of(Role::Tool) };
+                return Projection {
+                    results: vec![self.result(&content.text)],
+                    ..Projection::of(Role::Tool)
+                };
             }
             Some("reasoning") => return Projection::of(Role::Nothing),
             _ => {}
@@ -183,8 +189,7 @@ impl Key {
     /// is what the request has put into the model's mouth.
     pub fn project_choice(&self, choice: &Choice, before: &str) -> Projection {
         let text = text::normalise(&[before, &choice.content].concat());
-        let calls =
-            choice.tool_calls.iter().map(|call| self.call_of(&call.name, &call.arguments)).collect();
+        let calls = choice.tool_calls.iter().map(|call| self.call_of(&call.name, &call.arguments)).collect();
         let mut anchors = self.anchors(choice.tool_calls.iter().map(|call| call.id.as_str()), &text);
         anchors.extend(self.lines(&text).first());
         Projection {

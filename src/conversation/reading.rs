@@ -1,6 +1,9 @@
 //! What stitching and the index need to know about an exchange, read from its bytes.
 
+mod end;
 mod prompt;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 
@@ -9,6 +12,7 @@ use super::projection::{Key, Memo, Node, Projection, RULES, Role};
 use crate::journal::facts::Facts;
 use crate::journal::{Capture, End, Exchange};
 use crate::openai::{Answer, Api, Ask, coding};
+pub use end::judge;
 pub use prompt::Prompt;
 
 /// A request with more messages belongs to no conversation: hashing millions of them would keep every other record waiting.
@@ -220,7 +224,8 @@ impl Reading {
         self.hints = hint::read(key, exchange, Some(&ask.hints));
         let response = |id: &str| key.hash(b"response1", &[id.as_bytes()]);
         self.previous = ask.hints.previous_response_id.as_deref().map(response);
-        self.response = self.answer.fold.id.as_deref().map(response);
+        let noted = exchange.facts.as_ref().and_then(|facts| facts.response_id.first_chunk().copied());
+        self.response = self.answer.fold.id.as_deref().map(response).or(noted);
         self.messages = ask.messages.len() as u32;
         let mut environment = vec![ask.tools.map_or("", |tools| tools.get())];
         environment.extend(ask.system.map(|system| system.get()));
@@ -358,8 +363,12 @@ fn bounded(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// What the model said, as far as the record holds it.
+/// What the model said, as far as the record holds it: where the streamed response is gone, as it was put together when
+/// it was there.
 pub fn answer_of(exchange: &Exchange) -> Answer {
+    if exchange.response_body.is_empty() && !exchange.answer.is_empty() {
+        return kept_answer(exchange);
+    }
     let api = Api::of_path(exchange.path()).unwrap_or(Api::Chat);
     let (media, encoding) =
         (exchange.response_header("content-type"), exchange.response_header("content-encoding"));
@@ -368,5 +377,19 @@ pub fn answer_of(exchange: &Exchange) -> Answer {
     answer
 }
 
-#[cfg(test)]
-mod tests;
+fn kept_answer(exchange: &Exchange) -> Answer {
+    let facts = exchange.facts.clone().unwrap_or_default();
+    let mut answer = Answer { streamed: true, parsed: facts.is(Facts::PARSED), ..Answer::default() };
+    answer.fold.choices = serde_json::from_slice(&exchange.answer).unwrap_or_default();
+    answer.fold.model = (!facts.model.is_empty()).then(|| facts.model.clone());
+    answer.fold.usage = facts.usage();
+    answer.fold.done = true;
+    answer
+}
+
+/// The assembled answer, for when the response itself is no longer kept.
+pub fn keep_answer(answer: &Answer) -> Bytes {
+    let choices = &answer.fold.choices;
+    let json = if choices.is_empty() { Vec::new() } else { serde_json::to_vec(choices).unwrap_or_default() };
+    json.into()
+}

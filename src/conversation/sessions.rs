@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::index::{Filter, Found, Index};
-use super::projection::Key;
+use super::projection::{Key, Memo};
 use super::reading::Reading;
 use super::view::{Carried, Session, SessionLine, Turn};
-use super::{Error, INDEX_FILE, REMEMBERED_TURNS, Result, follow};
+use super::{Error, INDEX_FILE, REMEMBERED_MESSAGES, REMEMBERED_TURNS, Result, follow};
 use crate::conversation::stitch::Stitcher;
 use crate::journal::{self, Capture, Damage, Exchange, Keychain, Lsn, Reader, Record};
 
@@ -55,13 +55,13 @@ impl Sessions {
     /// [`Error::Unknown`], [`Error::Ambiguous`], and what the disk says.
     pub fn show(&self, id: &str) -> Result<Session> {
         let id = self.find(id)?;
-        let mut carried = Carried::default();
+        let (mut carried, mut memo) = (Carried::default(), Memo::new(REMEMBERED_MESSAGES));
         let mut turns = Vec::new();
         for (row, lsn) in self.index.turns(&id)? {
             let exchange = self.exchange(lsn)?;
-            let reading = Reading::of(&self.key, &exchange);
-            let messages = carried.before(&row, &reading);
-            turns.push(Turn::of(&row, &exchange, &reading, messages));
+            let reading = Reading::of(&self.key, &mut memo, &exchange);
+            let common = carried.before(&self.key, &row, &reading);
+            turns.push(Turn::of(&row, &exchange, &reading, &common));
         }
         Ok(Session { id, turns })
     }

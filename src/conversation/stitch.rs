@@ -139,7 +139,11 @@ impl Stitcher {
             for end in tails.filter_map(|tail| prompt.node_at(&self.key, blocks, *tail)) {
                 let fitting = self.fitting(self.memory.answered(&end), arrival);
                 if let Some(choice) = arrival.best(&fitting) {
-                    return Some(arrival.link(arrival.follows(&choice), &choice, &format!("blocks={blocks}")));
+                    return Some(arrival.link(
+                        arrival.follows(&choice),
+                        &choice,
+                        &format!("blocks={blocks}"),
+                    ));
                 }
             }
         }

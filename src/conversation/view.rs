@@ -6,12 +6,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::index::{SessionRow, TurnRow};
-use super::projection::Node;
-use super::reading::Reading;
-use super::stitch::Kind;
+use super::projection::{Key, Node};
+use super::reading::{Base, Reading};
 use crate::ids;
 use crate::journal::Exchange;
-use crate::openai::{ChatRequest, Choice, Usage};
+use crate::openai::{Api, Ask, Choice, Usage, coding};
 
 /// One line of `sessions list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +45,7 @@ pub struct Turn {
     pub model: String,
     pub upstream: String,
     pub served_by: String,
-    /// `null` where the request was not kept whole or is no chat request.
+    /// `null` where the request was not kept whole or could not be read.
     pub request: Option<Request>,
     pub response: Response,
     /// BLAKE3 of the request body as forwarded, hexadecimal.
@@ -61,6 +60,12 @@ pub struct Request {
     pub carried: u32,
     /// The messages that are new in this turn, as sent, without the blanks between tokens.
     pub messages: Vec<Box<RawValue>>,
+    /// `system` or `instructions`, where the turn before had another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<Box<RawValue>>,
+    /// A prompt that is no list of messages, whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -78,27 +83,67 @@ pub struct Response {
     pub error: Option<String>,
 }
 
-/// Remembers, over the turns of one conversation, how many messages each has taken over.
+/// Remembers, over the turns of one conversation, what each has said and how many messages it has taken over.
 #[derive(Default)]
 pub(super) struct Carried {
-    turns: HashMap<String, (Vec<Node>, u32)>,
+    turns: HashMap<String, Shown>,
+}
+
+/// A turn that was shown.
+struct Shown {
+    /// The nodes behind its answers, and the answers by themselves.
+    answers: Vec<Node>,
+    said: Vec<Node>,
+    environment: Node,
+    carried: u32,
+}
+
+/// What a turn has in common with the one before.
+pub(super) struct Common {
+    /// How many messages of its request the conversation had already.
+    pub carried: u32,
+    /// Whether system prompt and tools are the same.
+    pub environment: bool,
 }
 
 impl Carried {
-    /// How many messages of this turn's request its conversation had before it.
-    pub fn before(&mut self, row: &TurnRow, reading: &Reading) -> u32 {
+    /// What this turn's request has in common with its parent.
+    pub fn before(&mut self, key: &Key, row: &TurnRow, reading: &Reading) -> Common {
         let parent = self.turns.get(&row.parent);
-        let messages = match (row.kind, parent) {
-            (Kind::Append | Kind::Branch, Some((answers, _))) => {
-                let step = reading.chain.iter().rev().find(|step| answers.contains(&step.node));
-                step.map_or(0, |step| step.messages)
-            }
-            (Kind::Retry | Kind::Regenerate, Some((_, carried))) => *carried,
+        let carried = match parent {
+            Some(parent) if row.kind.follows() => carried(key, reading, parent),
+            Some(parent) if row.kind.repeats() => parent.carried,
             _ => 0,
         };
-        self.turns.insert(row.id.clone(), (row.answers.clone(), messages));
-        messages
+        let environment = parent.is_some_and(|parent| parent.environment == reading.environment);
+        let said = reading.said.iter();
+        let said = said.flat_map(|said| {
+            [Some(said.hash), said.with_beginning].into_iter().flatten().chain(said.anchors.iter().copied())
+        });
+        let shown = Shown {
+            answers: row.facts.answers.as_chunks().0.to_vec(),
+            said: said.collect(),
+            environment: reading.environment,
+            carried,
+        };
+        self.turns.insert(row.id.clone(), shown);
+        Common { carried, environment }
     }
+}
+
+/// How many messages of a request come no later than its parent's answer: found by the chain, or, where the history is
+/// not as it was, by the answer itself.
+fn carried(key: &Key, reading: &Reading, parent: &Shown) -> u32 {
+    let nodes = reading.nodes(key, Base { node: key.root(), groups: 0 });
+    let chained = reading.groups.iter().zip(&nodes[1..]).rev();
+    let mut chained = chained.filter(|(_, node)| parent.answers.contains(node));
+    let mut alone = reading.groups.iter().rev().filter(|group| {
+        group.assistant
+            && (parent.said.contains(&group.hash)
+                || group.anchors.iter().any(|anchor| parent.said.contains(anchor)))
+    });
+    let found = chained.next().map(|(group, _)| group).or_else(|| alone.next());
+    found.map_or(0, |group| group.messages)
 }
 
 impl From<SessionRow> for SessionLine {
@@ -117,7 +162,7 @@ impl From<SessionRow> for SessionLine {
 }
 
 impl Turn {
-    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, carried: u32) -> Turn {
+    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, common: &Common) -> Turn {
         Turn {
             id: row.id.clone(),
             parent: (!row.parent.is_empty()).then(|| row.parent.clone()),
@@ -128,7 +173,7 @@ impl Turn {
             model: row.model.clone(),
             upstream: row.upstream.clone(),
             served_by: row.served_by.clone(),
-            request: request(exchange, reading, carried),
+            request: request(exchange, reading, common),
             response: response(reading),
             body_hash: ids::hex(&row.body_hash),
             flags: row.flags.names(),
@@ -136,15 +181,21 @@ impl Turn {
     }
 }
 
-fn request(exchange: &Exchange, reading: &Reading, carried: u32) -> Option<Request> {
+fn request(exchange: &Exchange, reading: &Reading, common: &Common) -> Option<Request> {
     if !reading.readable {
         return None;
     }
-    let request = ChatRequest::parse(&exchange.request_body)?;
-    let new = request.messages.iter().skip(carried as usize);
-    let messages =
-        new.map(|raw| RawValue::from_string(compact(raw.get())).ok()).collect::<Option<Vec<_>>>()?;
-    Some(Request { stream: request.is_streaming(), carried, messages })
+    let body = coding::decode(exchange.request_header("content-encoding"), &exchange.request_body)?;
+    let ask = Ask::parse(Api::of_path(exchange.path())?, &body)?;
+    let shown = |raw: &RawValue| RawValue::from_string(compact(raw.get())).ok();
+    let new = ask.messages.iter().skip(common.carried as usize);
+    Some(Request {
+        stream: ask.stream,
+        carried: common.carried,
+        messages: new.map(|raw| shown(raw)).collect::<Option<Vec<_>>>()?,
+        system: ask.system.filter(|_| !common.environment).and_then(shown),
+        prompt: ask.prompt.and_then(shown),
+    })
 }
 
 fn response(reading: &Reading) -> Response {

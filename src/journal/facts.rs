@@ -4,6 +4,8 @@
 use bytes::Bytes;
 use prost::Message;
 
+use crate::openai::Usage;
+
 /// Hashes are the first 16 bytes of keyed BLAKE3; where there are several they stand one behind the other.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Facts {
@@ -78,5 +80,16 @@ impl Facts {
 
     pub fn is(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// The tokens that the answer has reported; `None` where it reported none.
+    pub fn usage(&self) -> Option<Usage> {
+        let usage = Usage {
+            prompt_tokens: self.prompt_tokens,
+            completion_tokens: self.output_tokens,
+            cached_tokens: self.cached_tokens,
+            reasoning_tokens: self.reasoning_tokens,
+        };
+        (usage != Usage::default()).then_some(usage)
     }
 }

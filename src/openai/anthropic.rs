@@ -88,7 +88,9 @@ pub fn event(fold: &mut Fold, data: &[u8]) {
     count(fold, event.usage);
     match event.kind.as_str() {
         "message_start" => {
-            if let Some(Ok(whole)) = event.message.map(|message| serde_json::from_str::<Whole<'_>>(message.get())) {
+            if let Some(Ok(whole)) =
+                event.message.map(|message| serde_json::from_str::<Whole<'_>>(message.get()))
+            {
                 head(fold, whole);
             }
         }
@@ -215,7 +217,10 @@ mod tests {
         let mut plain = Fold::default();
         let body = r#"{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Héllo"},{"type":"tool_use","id":"t1","name":"f","input":{"a":1}}],"stop_reason":"tool_use","usage":{"input_tokens":5,"cache_read_input_tokens":20,"output_tokens":9}}"#;
         assert!(whole(&mut plain, body.as_bytes()));
-        assert_eq!((&streamed.choices, streamed.usage, &streamed.id), (&plain.choices, plain.usage, &plain.id));
+        assert_eq!(
+            (&streamed.choices, streamed.usage, &streamed.id),
+            (&plain.choices, plain.usage, &plain.id)
+        );
         assert_eq!((streamed.usage.and_then(|usage| usage.prompt_tokens), streamed.done), (Some(25), true));
         assert_eq!(streamed.malformed, 0);
     }

@@ -16,8 +16,7 @@ pub enum Api {
 }
 
 impl Api {
-    pub const ALL: [Api; 5] =
-        [Api::Chat, Api::Responses, Api::Messages, Api::Completions, Api::Generate];
+    pub const ALL: [Api; 5] = [Api::Chat, Api::Responses, Api::Messages, Api::Completions, Api::Generate];
 
     /// The interface at a path; `None` for paths that are no turns, such as embeddings.
     pub fn of_path(path: &str) -> Option<Api> {

@@ -82,7 +82,9 @@ mod tests {
         for texts in [["He", "Hello"], ["He", "llo"]] {
             let mut fold = Fold::default();
             let body = |text: &str, finish: &str| {
-                format!(r#"{{"text":"{text}","meta_info":{{"id":"g","finish_reason":{finish},"prompt_tokens":4,"completion_tokens":2,"cached_tokens":1}}}}"#)
+                format!(
+                    r#"{{"text":"{text}","meta_info":{{"id":"g","finish_reason":{finish},"prompt_tokens":4,"completion_tokens":2,"cached_tokens":1}}}}"#
+                )
             };
             assert!(chunk(&mut fold, body(texts[0], "null").as_bytes()));
             assert!(chunk(&mut fold, body(texts[1], r#"{"type":"stop"}"#).as_bytes()));
@@ -96,6 +98,10 @@ mod tests {
     fn several_answers_and_none() {
         let mut fold = Fold::default();
         assert!(chunk(&mut fold, br#"[{"text":"a"},{"text":"b"}]"#) && fold.choices.len() == 2);
-        assert!(!chunk(&mut fold, b"{}") && !chunk(&mut fold, b"[]") && !chunk(&mut fold, br#"{"text":"x","index":4000}"#));
+        assert!(
+            !chunk(&mut fold, b"{}")
+                && !chunk(&mut fold, b"[]")
+                && !chunk(&mut fold, br#"{"text":"x","index":4000}"#)
+        );
     }
 }

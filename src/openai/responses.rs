@@ -185,7 +185,10 @@ mod tests {
         event(&mut fold, events[5].as_bytes());
         assert_eq!((&fold.choices, fold.usage, fold.done), (&plain.choices, plain.usage, true));
         let usage = fold.usage.expect("is told");
-        assert_eq!((usage.prompt_tokens, usage.cached_tokens, usage.reasoning_tokens), (Some(7), Some(4), Some(1)));
+        assert_eq!(
+            (usage.prompt_tokens, usage.cached_tokens, usage.reasoning_tokens),
+            (Some(7), Some(4), Some(1))
+        );
         assert_eq!(fold.id.as_deref(), Some("resp_1"));
     }
 

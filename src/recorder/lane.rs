@@ -10,11 +10,12 @@ use super::room::{Gauge, Pressure};
 use super::{Config, Offered};
 use crate::body::budget::Lease;
 use crate::clock;
+use crate::conversation::reading::Reading;
 use crate::conversation::{self, Conversations, Lowered, Subject, Wish};
 use crate::journal::ballast::Ballast;
 use crate::journal::erase::Erasure;
 use crate::journal::record::{Level, Origin};
-use crate::journal::{Keep, Options, Sync};
+use crate::journal::{Exchange, Keep, Options, Sync};
 
 /// How long a journal that failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -119,7 +120,15 @@ impl Lane {
         }
     }
 
-    pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered) {
+    /// Reads an exchange as a turn; `None` for one that is none.
+    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
+        match &mut self.journal {
+            Some(journal) => journal.read(exchange),
+            None => conversation::read(exchange),
+        }
+    }
+
+    pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered, reading: Option<Reading>) {
         self.come_back();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
         let now = clock::now();
@@ -131,7 +140,7 @@ impl Lane {
         }
         let keep = if self.origin == Origin::Canary { Keep::ALL } else { pressure.keep() };
         let wish = Wish { keep, sample: self.terms.sample };
-        let taken = match self.journal.as_mut().map(|journal| journal.record(exchange, wish)) {
+        let taken = match self.journal.as_mut().map(|journal| journal.record_read(exchange, reading, wish)) {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => {
                 self.ledger.dropped(self.origin, Dropped::IoError);

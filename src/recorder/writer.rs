@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::assemble::assemble;
 use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
 use super::ledger::Ledger;
@@ -17,6 +16,7 @@ use super::{Config, Recorder, Work};
 use crate::body::budget::Budget;
 use crate::clock;
 use crate::conversation;
+use crate::conversation::reading::{Reading, judge};
 use crate::journal::Options;
 use crate::journal::fs::{Fs, Real};
 use crate::journal::keys::{KeyError, keychain};
@@ -116,9 +116,14 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], ledger: &Ledger) {
     let of = |origin| usize::from(origin == Origin::Canary);
     match work {
         Work::Record(mut offered) => {
-            complete(&mut offered.exchange, ledger);
+            let lane = &mut lanes[of(offered.exchange.origin())];
+            hash(&mut offered.exchange);
+            let reading = lane.read(&offered.exchange);
+            if let Some(reading) = &reading {
+                complete(&mut offered.exchange, reading, ledger);
+            }
             offered.show();
-            lanes[of(offered.exchange.origin())].take(offered);
+            lane.take(offered, reading);
         }
         // Who asked may have gone away since.
         Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
@@ -140,8 +145,8 @@ fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Wor
     }
 }
 
-/// Adds what takes time to find out, and so is not found out on the path.
-fn complete(exchange: &mut Exchange, ledger: &Ledger) {
+/// Hashes bodies, which takes time that the path does not have.
+fn hash(exchange: &mut Exchange) {
     let hash = |body: &[u8]| Bytes::copy_from_slice(blake3::hash(body).as_bytes());
     if exchange.request_capture() == Capture::Whole {
         exchange.request_body_hash = hash(&exchange.request_body);
@@ -149,10 +154,14 @@ fn complete(exchange: &mut Exchange, ledger: &Ledger) {
     if exchange.response_capture() == Capture::Whole {
         exchange.response_body_hash = hash(&exchange.response_body);
     }
-    let assembled = assemble(exchange);
-    if assembled.end == End::StreamError && exchange.origin() == Origin::Client {
+}
+
+/// Adds what only reading the bodies has shown.
+fn complete(exchange: &mut Exchange, reading: &Reading, ledger: &Ledger) {
+    let end = judge(exchange, &reading.answer);
+    if end == End::StreamError && exchange.end() != end && exchange.origin() == Origin::Client {
         ledger.stream_error(&exchange.upstream);
     }
-    exchange.set_end(assembled.end);
-    exchange.model = assembled.asked_model;
+    exchange.set_end(end);
+    exchange.model.clone_from(&reading.model);
 }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, mpsc};
 
+use serin::conversation::reading::answer_of;
 use serin::journal::Capture;
 
 use crate::support::journal::exchanges;
@@ -104,10 +105,10 @@ fn every_split_position_of_a_stream_passes() {
     // What was recorded is whole too, and read the same way whatever the split.
     let records = exchanges(&mut serin);
     assert_eq!(records.len(), bytes.len());
-    let first = serin::recorder::assemble::assemble(&records[0]).answer;
+    let first = answer_of(&records[0]);
     for (at, record) in records.iter().enumerate() {
         assert!(record.response_body == bytes, "recorded, split at {at}");
-        assert!(serin::recorder::assemble::assemble(record).answer == first, "read, split at {at}");
+        assert!(answer_of(record) == first, "read, split at {at}");
     }
 }
 

@@ -5,8 +5,8 @@ use std::io::Write;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use serin::conversation::reading::{Reading, judge};
 use serin::journal::End;
-use serin::recorder::assemble::assemble;
 
 use crate::support::api::{self, APIS, Api};
 use crate::support::journal::exchanges;
@@ -66,25 +66,25 @@ fn a_record_reads_from_a_stream_what_the_whole_answer_says() {
         }
     }
     let records = exchanges(&mut serin);
-    let read: Vec<_> = records.iter().map(assemble).collect();
-    for pair in read.chunks(2) {
-        let (streamed, whole) = (pair[0].message().unwrap(), pair[1].message().unwrap());
-        assert!(pair[0].streaming && !pair[1].streaming && pair[0].parsed && pair[1].parsed);
-        assert_eq!(streamed.tool_calls, whole.tool_calls);
-        assert_eq!((&streamed.content, &streamed.finish_reason), (&whole.content, &whole.finish_reason));
-        assert_eq!(streamed.reasoning_content, whole.reasoning_content);
+    let read: Vec<Reading> =
+        records.iter().map(|record| serin::conversation::read(record).unwrap()).collect();
+    let message = |reading: &Reading| reading.answer.fold.choices[0].clone();
+    for (pair, records) in read.chunks(2).zip(records.chunks(2)) {
+        let (streamed, whole) = (message(&pair[0]), message(&pair[1]));
+        assert!(pair[0].streaming && !pair[1].streaming);
+        assert!(pair.iter().all(|reading| reading.readable && reading.answer.parsed));
         // Of a stream the usage stands in a chunk without choices.
+        let usage = |reading: &Reading| reading.answer.fold.usage;
         assert!(
-            pair[0]
-                .usage()
+            usage(&pair[0])
                 .is_some_and(|usage| usage.prompt_tokens == Some(9) && usage.cached_tokens == Some(4))
         );
-        assert_eq!(pair[0].usage(), pair[1].usage());
-        assert_eq!(pair[0].end, End::Complete);
+        assert_eq!((streamed, usage(&pair[0])), (whole, usage(&pair[1])));
+        assert_eq!(judge(&records[0], &pair[0].answer), End::Complete);
     }
-    let words = read[0].message().unwrap();
+    let words = message(&read[0]);
     assert_eq!((words.content.as_str(), words.reasoning_content.as_str()), ("hello", "hmx"));
-    assert_eq!(read[2].message().unwrap().tool_calls.len(), 2);
+    assert_eq!(message(&read[2]).tool_calls.len(), 2);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Answers as the recorder reads them: server-sent events, folding, token counts.
 
-use serin::openai::{Answer, Fold, sse};
+use serin::openai::{Answer, Api, Fold, sse};
 
 use super::pieces;
 
@@ -11,13 +11,13 @@ const MAX_PARTS: usize = 128;
 
 type Owned = (Vec<u8>, Vec<u8>, Vec<u8>, Option<u64>);
 
-fn events(pieces: &[&[u8]], limit: usize) -> (Vec<Owned>, Fold, u64, bool) {
+fn events(api: Api, pieces: &[&[u8]], limit: usize) -> (Vec<Owned>, Fold, u64, bool) {
     let mut parser = sse::Parser::new(limit);
     let (mut events, mut fold) = (Vec::new(), Fold::default());
     for piece in pieces {
         parser.push(piece, &mut |event| {
             assert!(event.data.len() <= limit && event.name.len() <= limit && event.id.len() <= limit);
-            fold.event(event.name, event.data);
+            fold.event(api, event.name, event.data);
             events.push((event.name.to_vec(), event.data.to_vec(), event.id.to_vec(), event.retry));
         });
     }
@@ -29,14 +29,18 @@ pub fn sse(input: &[u8]) {
     let Some((head, stream)) = input.split_at_checked(HEAD) else { return };
     let limit = 1 + usize::from(head[0]) * 16;
     let (pieces, whole) = pieces::cut(stream);
-    let cut = events(&pieces, limit);
-    assert_eq!(cut, events(&[whole], limit), "cutting a stream changes what it says");
+    let api = Api::ALL[usize::from(head[1] / 2) % Api::ALL.len()];
+    let cut = events(api, &pieces, limit);
+    assert_eq!(cut, events(api, &[whole], limit), "cutting a stream changes what it says");
     let parts = |fold: &Fold| fold.choices.len() <= MAX_PARTS;
     assert!(parts(&cut.1) && cut.1.choices.iter().all(|choice| choice.tool_calls.len() <= MAX_PARTS));
     let media: &[u8] = [b"text/event-stream".as_slice(), b"application/json"][usize::from(head[1] % 2)];
-    let answer = Answer::read(Some(media), None, whole);
+    let answer = Answer::read(api, Some(media), None, whole);
     assert!(answer.streamed == (head[1].is_multiple_of(2)) && parts(&answer.fold));
-    // A compressed answer is left alone, whatever its bytes are.
-    let encoded = Answer::read(Some(media), Some(b"gzip"), whole);
+    // Of a coding that is not known nothing is read, whatever its bytes are.
+    let encoded = Answer::read(api, Some(media), Some(b"br"), whole);
     assert!(!encoded.parsed && encoded.fold == Fold::default());
+    for coding in [b"gzip".as_slice(), b"zstd"] {
+        let _ = Answer::read(api, Some(media), Some(coding), whole);
+    }
 }

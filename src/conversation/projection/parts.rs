@@ -94,7 +94,8 @@ impl Content {
             ("tool_result", _) => self.results.push(read(part.content, strip).text),
             _ => {
                 let image = part.image_url.or(part.source).and_then(mark);
-                let mark = image.unwrap_or_else(|| format!("part {}", blake3::hash(raw.get().as_bytes()).to_hex()));
+                let mark =
+                    image.unwrap_or_else(|| format!("part {}", blake3::hash(raw.get().as_bytes()).to_hex()));
                 self.text.push_str(&format!("\u{0}{mark}\u{0}"));
             }
         }
@@ -115,6 +116,7 @@ fn mark(raw: &RawValue) -> Option<String> {
         (None, None) => return Some(format!("image {}", blake3::hash(url.as_bytes()).to_hex())),
     };
     // The same bytes have one text in base64, but for line breaks and what pads the end.
-    let bare: String = data.chars().filter(|character| !character.is_whitespace() && *character != '=').collect();
+    let bare: String =
+        data.chars().filter(|character| !character.is_whitespace() && *character != '=').collect();
     Some(format!("image {media} {}", blake3::hash(bare.as_bytes()).to_hex()))
 }

@@ -14,10 +14,7 @@ fn same(left: &str, right: &str) {
 
 #[test]
 fn harmless_drift_projects_alike() {
-    same(
-        r#"{"role":"user","content":"a b"}"#,
-        r#"{"content":[{"type":"text","text":"a b"}],"role":"user"}"#,
-    );
+    same(r#"{"role":"user","content":"a b"}"#, r#"{"content":[{"type":"text","text":"a b"}],"role":"user"}"#);
     same(r#"{"role":"user","content":"a\r\nb  \n\n\n\nc\n"}"#, r#"{"role":"user","content":"a\nb\n\nc"}"#);
     same(
         r#"{"role":"assistant","content":null}"#,
@@ -47,7 +44,9 @@ fn the_interfaces_say_the_same_in_their_own_ways() {
         r#"{"role":"tool","tool_call_id":"x","content":"done"}"#,
         r#"{"type":"function_call_output","call_id":"z","output":"done"}"#,
     );
-    let result = project(r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":[{"type":"text","text":"done"}]}]}"#);
+    let result = project(
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":[{"type":"text","text":"done"}]}]}"#,
+    );
     assert_eq!(result.results, project(r#"{"role":"tool","content":"done"}"#).results);
     assert_eq!(result.text, None, "a user who brings results only says nothing");
     assert_eq!(project(r#"{"type":"reasoning","summary":[]}"#).role, Role::Nothing);

@@ -2,7 +2,6 @@
 
 use super::rules::RULES;
 
-
 /// How many tags may turn out to be unclosed before the rest of a text is taken as it is. Each costs a search through
 /// that rest, so a hostile text could otherwise take quadratic time.
 const MAX_UNCLOSED: usize = 64;
