@@ -6,6 +6,7 @@
 //! nothing is lost. [`Sessions`] reads the same directory without the writer's lock.
 
 mod catch_up;
+mod derive;
 pub mod hint;
 pub mod index;
 pub mod projection;
@@ -17,10 +18,11 @@ mod subject;
 pub mod view;
 mod wish;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub use catch_up::CaughtUp;
+pub use derive::{Restitched, read, rebuild};
 pub use index::Filter;
 pub use sessions::Sessions;
 pub use subject::Subject;
@@ -29,10 +31,11 @@ pub use wish::{Lowered, Taken, Wish};
 
 use crate::journal::erase::{self, Erasure};
 use crate::journal::fs::Fs;
-use crate::journal::{self, Exchange, Gap, Journal, Keychain, Lsn, Options, Reader, Record};
+use crate::journal::{self, Exchange, Gap, Journal, Keychain, Link, Lsn, Options, Record};
 use crate::{clock, ids};
+use derive::Source;
 use index::{Index, TurnRow, Watermark};
-use projection::{Key, Memo};
+use projection::Memo;
 use reading::{Reading, is_turn};
 use stitch::{Footprint, Placed, Stitcher};
 
@@ -40,6 +43,8 @@ use stitch::{Footprint, Placed, Stitcher};
 const REMEMBERED_TURNS: usize = 50_000;
 /// The messages of requests that are remembered, so that each is looked at once.
 const REMEMBERED_MESSAGES: usize = 100_000;
+/// Bytes of links that stitching again makes durable at once.
+const RESTITCH_BATCH: usize = 1 << 20;
 /// At a commit every 50 ms a broken index is tried about every 13 s in the end.
 const MAX_COMMITS_TO_WAIT: u32 = 255;
 /// The index's file in the journal directory.
@@ -47,9 +52,7 @@ const INDEX_FILE: &str = "index.sqlite";
 
 /// The writing side: records exchanges and keeps the index. One process per directory.
 pub struct Conversations {
-    key: Key,
-    dir: PathBuf,
-    keys: Arc<Keychain>,
+    source: Source,
     fs: Arc<dyn Fs>,
     journal: Journal,
     stitcher: Stitcher,
@@ -112,16 +115,14 @@ impl Conversations {
     pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
         let (keys, fs) = (options.keys.clone(), options.fs.clone());
         let mut journal = Journal::open(dir, options)?;
-        let key = Key::of_tenant("default");
-        let path = dir.join(INDEX_FILE);
-        let mut index = Index::open(&path)?;
-        let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-        let opened = match follow(&key, dir, &keys, &mut index, &mut stitcher) {
+        let source = Source::create(dir, &keys)?;
+        let (mut index, mut stitcher) = (Index::open(&dir.join(INDEX_FILE))?, source.stitcher());
+        let opened = match source.follow(&mut index, &mut stitcher) {
             // It opened and cannot be used: derived as it is, it is made anew.
             Err(Error::Index(_)) => {
                 drop(index);
                 let opened;
-                (index, stitcher, opened) = anew(&key, dir, &keys)?;
+                (index, stitcher, opened) = source.anew()?;
                 opened
             }
             followed => followed?,
@@ -130,9 +131,7 @@ impl Conversations {
             journal.append(&Record::Link(link.clone()))?;
         }
         Ok(Conversations {
-            key,
-            dir: dir.to_owned(),
-            keys,
+            source,
             journal,
             memo: Memo::new(REMEMBERED_MESSAGES),
             stitcher,
@@ -154,7 +153,29 @@ impl Conversations {
     /// As [`Conversations::open`].
     pub fn reindex(&mut self) -> Result<CaughtUp> {
         let found;
-        (self.index, self.stitcher, found) = anew(&self.key, &self.dir, &self.keys)?;
+        (self.index, self.stitcher, found) = self.source.anew()?;
+        Ok(found)
+    }
+
+    /// Finds anew where each turn belongs, by the rules of this build, and records the links that are others now.
+    ///
+    /// # Errors
+    /// What the disk says. What was recorded until then stays; the next time goes on.
+    pub fn restitch(&mut self) -> Result<Restitched> {
+        self.commit()?;
+        let (journal, mut links) = (&mut self.journal, Vec::new());
+        let mut changed = |link: Link| {
+            if journal.pending_bytes() > RESTITCH_BATCH {
+                journal.commit()?;
+            }
+            journal.append(&Record::Link(link.clone()))?;
+            links.push(link);
+            Ok(())
+        };
+        let (found, stitcher) = self.source.restitch(&self.index, &mut changed)?;
+        self.commit()?;
+        self.stitcher = stitcher;
+        self.index.batch(|index| links.iter().try_for_each(|link| index.relink(link)))?;
         Ok(found)
     }
 
@@ -204,7 +225,7 @@ impl Conversations {
             return Ok(taken);
         };
         let Placed { link, base } = self.stitcher.place(&exchange, &reading);
-        let facts = reading.facts(&self.key, base);
+        let facts = reading.facts(&self.source.key, base);
         exchange.answer = reading::keep_answer(&reading.answer);
         let taken = wish.apply(&mut exchange, Some(&link.conversation));
         let row = TurnRow::of(&exchange, &facts, &link);
@@ -218,7 +239,7 @@ impl Conversations {
 
     /// Reads an exchange as a turn; `None` for one that is none.
     pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
-        is_turn(exchange).then(|| Reading::of(&self.key, &mut self.memo, exchange))
+        is_turn(exchange).then(|| Reading::of(&self.source.key, &mut self.memo, exchange))
     }
 
     /// Notes that exchanges went unrecorded.
@@ -272,7 +293,7 @@ impl Conversations {
     /// [`Error::Unknown`] where nothing of it is known, and what the disk says.
     pub fn erase(&mut self, subject: &Subject) -> Result<Erasure> {
         self.commit()?;
-        let turns = self.index.turns_of(&self.key, subject)?;
+        let turns = self.index.turns_of(&self.source.key, subject)?;
         if turns.is_empty() {
             return Err(Error::Unknown(subject.to_string()));
         }
@@ -281,12 +302,12 @@ impl Conversations {
         random.copy_from_slice(&ids::entropy()[..10]);
         let erasure = Erasure {
             id: ids::sortable(now, random),
-            subject: subject.hidden(&self.key),
+            subject: subject.hidden(&self.source.key),
             requested_unix_nanos: now,
             turns,
             receipt: None,
         };
-        erase::note(&self.dir, &*self.fs, &erasure)?;
+        erase::note(&self.source.dir, &*self.fs, &erasure)?;
         for (turn, _) in &erasure.turns {
             self.stitcher.forget(turn);
         }
@@ -301,7 +322,7 @@ impl Conversations {
     /// # Errors
     /// [`Error::Index`], and what the disk says.
     pub fn forget_expired(&mut self) -> Result<()> {
-        let first = journal::segment::first_kept(&self.dir)?;
+        let first = journal::segment::first_kept(&self.source.dir)?;
         self.index.batch(|index| index.forget_before(first))
     }
 
@@ -356,53 +377,8 @@ impl Conversations {
 
     fn catch_up(&mut self) -> Result<()> {
         let from = self.index.watermark()?.lsn;
-        let mut reader = Reader::open_at(&self.dir, from, self.keys.clone())?.bare();
-        catch_up::run(&self.key, &mut self.index, &mut self.stitcher, &mut reader)?;
+        let mut reader = self.source.read_from(from)?;
+        catch_up::run(&self.source.key, &mut self.index, &mut self.stitcher, &mut reader)?;
         Ok(())
     }
-}
-
-/// Reads one exchange as a turn, without what is known of others; `None` for one that is none.
-pub fn read(exchange: &Exchange) -> Option<Reading> {
-    is_turn(exchange).then(|| Reading::of(&Key::of_tenant("default"), &mut Memo::new(1), exchange))
-}
-
-/// Builds the index of a journal from nothing, in memory. It equals the live one.
-///
-/// # Errors
-/// What the disk says.
-pub fn rebuild(dir: &Path) -> Result<Index> {
-    let key = Key::of_tenant("default");
-    let mut index = Index::in_memory()?;
-    let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-    follow(&key, dir, &Arc::default(), &mut index, &mut stitcher)?;
-    Ok(index)
-}
-
-/// A new index on disk in the place of the old, and a stitcher that knows what it knows.
-fn anew(key: &Key, dir: &Path, keys: &Arc<Keychain>) -> Result<(Index, Stitcher, CaughtUp)> {
-    let mut index = Index::replace(&dir.join(INDEX_FILE))?;
-    let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-    let found = follow(key, dir, keys, &mut index, &mut stitcher)?;
-    Ok((index, stitcher, found))
-}
-
-/// Brings an index up to the end of the journal, from its beginning if the index belongs to another journal.
-fn follow(
-    key: &Key,
-    dir: &Path,
-    keys: &Arc<Keychain>,
-    index: &mut Index,
-    stitcher: &mut Stitcher,
-) -> Result<CaughtUp> {
-    let watermark = index.watermark()?;
-    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?.bare();
-    if reader.replica() != Some(watermark.replica) || journal::segment::limit(dir)? < watermark.lsn {
-        index.clear()?;
-        reader = Reader::open_at(dir, Lsn::default(), keys.clone())?.bare();
-    }
-    for footprint in index.footprints(REMEMBERED_TURNS)? {
-        stitcher.insert(footprint);
-    }
-    catch_up::run(key, index, stitcher, &mut reader)
 }

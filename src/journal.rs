@@ -41,12 +41,12 @@ pub mod pack;
 pub mod piece;
 mod reader;
 pub mod record;
-mod replica;
 pub mod retention;
 mod scan;
 pub mod seal;
 pub mod segment;
 mod store;
+pub mod token;
 pub mod verify;
 mod writer;
 

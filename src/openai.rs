@@ -8,6 +8,7 @@ mod anthropic;
 mod api;
 pub mod coding;
 pub mod delta;
+mod events;
 pub mod field;
 pub mod fold;
 mod generate;

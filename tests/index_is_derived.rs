@@ -291,3 +291,71 @@ fn ids_that_fit_nothing_or_too_much_are_refused() {
     assert!(Conversations::read_only(&dir.path().join("nowhere")).is_err());
     assert!(Index::open_read_only(&dir.path().join("nowhere")).is_none());
 }
+
+#[test]
+fn stitching_again_mends_links_and_then_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let sound = turns_of(&live_dump(dir.path()));
+    // As rules of an earlier version might have had it: each turn by itself.
+    let mut journal = Journal::open(dir.path(), Options::default()).expect("opens");
+    for turn in ["3-two", "2-other", "5-two-more"] {
+        let link =
+            Link { turn: turn.into(), conversation: turn.into(), kind: "root".into(), ..Link::default() };
+        journal.append(&Record::Link(link)).expect("appends");
+    }
+    journal.commit().expect("commits");
+    drop(journal);
+    assert_ne!(turns_of(&live_dump(dir.path())), sound);
+    let mut conversations = Conversations::open(dir.path()).expect("opens");
+    let found = conversations.restitch().expect("stitches");
+    assert_eq!((found.turns, found.changed, found.kept), (5, 3, 0));
+    assert_eq!(turns_of(&conversations.dump().expect("dumps")), sound);
+    let again = conversations.restitch().expect("stitches");
+    assert_eq!((again.turns, again.changed), (5, 0));
+    assert_eq!(
+        rebuild(dir.path()).expect("rebuilds").dump().expect("dumps"),
+        conversations.dump().expect("dumps")
+    );
+}
+
+#[test]
+fn what_other_rules_have_read_is_read_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    record(dir.path(), &talk());
+    let sound = turns_of(&live_dump(dir.path()));
+    let other = tempfile::tempdir().expect("a directory");
+    std::fs::copy(dir.path().join("match_key"), other.path().join("match_key")).expect("copies");
+    let mut journal = Journal::open(other.path(), Options::default()).expect("opens");
+    for next in Reader::open(dir.path()).expect("opens") {
+        match next.expect("reads").1 {
+            Record::Exchange(mut exchange) => {
+                if let Some(facts) = &mut exchange.facts {
+                    (facts.rules_version, facts.head, facts.answers) =
+                        (1, vec![1; 16].into(), vec![2; 16].into());
+                }
+                journal.record(exchange, Keep::ALL, None).expect("records");
+            }
+            Record::Link(link) => drop(journal.append(&Record::Link(link)).expect("appends")),
+            _ => {}
+        }
+    }
+    journal.commit().expect("commits");
+    drop(journal);
+    let mut conversations = Conversations::open(other.path()).expect("opens");
+    assert_eq!(turns_of(&conversations.dump().expect("dumps")), sound);
+    assert_eq!(conversations.restitch().expect("stitches").changed, 0);
+}
+
+/// The turns and conversations of a dump, but for the numbers of their records.
+fn turns_of(dump: &str) -> Vec<String> {
+    let lines = dump.lines().filter(|line| !line.starts_with("watermark"));
+    lines
+        .map(|line| {
+            line.split_once("[Integer(")
+                .and_then(|(_, rest)| rest.split_once(')'))
+                .map_or(line, |(_, rest)| rest)
+                .to_owned()
+        })
+        .collect()
+}

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::sessions::{fault, json};
+use super::sessions::{fault, json, keys};
 use crate::app::{Fault, code};
 use crate::config::Config;
-use crate::conversation::Conversations;
+use crate::conversation::{Conversations, Restitched};
 use crate::journal::verify::{Proof, verify};
-use crate::journal::{self, Damage};
+use crate::journal::{self, Damage, Keychain, Options};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -36,6 +37,15 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Find anew which turns belong together, by the rules of this version.
+    #[command(
+        after_help = "Nothing is removed: turns that belong elsewhere get a further link, which counts. A second run changes nothing. Stop the process that records first.\n\nExample: serin journal restitch"
+    )]
+    Restitch {
+        /// In this journal instead of the configured one.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 /// One journal's proof, as JSON has it.
@@ -49,31 +59,45 @@ struct Verified<'a> {
 
 /// Clients' journal, and the canaries' below it.
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let (Command::Verify { dir, .. } | Command::Rebuild { dir }) = command;
+    let (Command::Verify { dir, .. } | Command::Rebuild { dir } | Command::Restitch { dir }) = command;
     let clients = dir.clone().unwrap_or_else(|| config.record.dir.clone());
     if !clients.is_dir() {
         return Err(fault(journal::Error::Missing(clients).into()));
     }
     let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
     let dirs: Vec<_> = std::iter::once(clients).chain(canaries).collect();
+    let keys = keys(config)?;
     match command {
-        Command::Verify { json, .. } => prove(&dirs, *json),
-        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir)),
+        Command::Verify { json, .. } => prove(&dirs, &keys, *json),
+        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir, &keys)),
+        Command::Restitch { .. } => dirs.iter().try_for_each(|dir| restitch(dir, &keys)),
     }
 }
 
-fn rebuild(dir: &Path) -> Result<(), Fault> {
-    let mut conversations = Conversations::open(dir).map_err(fault)?;
+fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Conversations, Fault> {
+    let options = Options { keys: keys.clone(), ..Options::default() };
+    Conversations::open_with(dir, options).map_err(fault)
+}
+
+fn restitch(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
+    let Restitched { turns, kept, changed } = open(dir, keys)?.restitch().map_err(fault)?;
+    let kept =
+        if kept > 0 { format!("; {kept} stay as they are, their bodies are gone") } else { String::new() };
+    super::print(&format!("{}: {changed} of {turns} turns belong elsewhere now{kept}\n", dir.display()))
+}
+
+fn rebuild(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
+    let mut conversations = open(dir, keys)?;
     let found = conversations.reindex().map_err(fault)?;
     conversations.commit().map_err(fault)?;
     let damage = if found.damage.is_loss() { "; parts are damaged, see `serin journal verify`" } else { "" };
     super::print(&format!("{}: the index is made anew of {} records{damage}\n", dir.display(), found.records))
 }
 
-fn prove(dirs: &[PathBuf], as_json: bool) -> Result<(), Fault> {
+fn prove(dirs: &[PathBuf], keys: &Arc<Keychain>, as_json: bool) -> Result<(), Fault> {
     let mut broken = Vec::new();
     for dir in dirs {
-        let proof = verify(dir, &std::sync::Arc::default()).map_err(|error| fault(error.into()))?;
+        let proof = verify(dir, keys).map_err(|error| fault(error.into()))?;
         let verified = Verified { dir, sound: proof.is_sound(), proof: &proof };
         super::print(&if as_json { json(&verified)? } else { text(dir, &proof) })?;
         if !proof.is_sound() {

@@ -1,14 +1,16 @@
 //! `serin sessions`
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Subcommand;
 
 use crate::app::{Fault, code};
 use crate::config::Config;
-use crate::conversation::{Conversations, Error, Filter, Sessions, render};
-use crate::journal;
+use crate::conversation::{Conversations, Error, Filter, render};
+use crate::journal::keys::keychain;
+use crate::journal::{self, Keychain};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -50,7 +52,7 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
     if how.canary {
         dir.push("canary");
     }
-    let sessions = open(&dir)?;
+    let sessions = Conversations::read_with(&dir, &keys(config)?).map_err(fault)?;
     let damage = sessions.damage();
     if damage.is_loss() {
         let _ = writeln!(
@@ -77,8 +79,10 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
     super::print(&text)
 }
 
-fn open(dir: &Path) -> Result<Sessions, Fault> {
-    Conversations::read_only(dir).map_err(fault)
+/// The keys for what is encrypted.
+pub(super) fn keys(config: &Config) -> Result<Arc<Keychain>, Fault> {
+    let keys = keychain(&config.record.key_file);
+    keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
 }
 
 pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Fault> {

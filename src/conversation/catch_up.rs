@@ -1,8 +1,8 @@
 //! Brings an index up to the end of its journal.
 
 use super::index::{Index, TurnRow, Watermark};
-use super::projection::{Key, Memo};
-use super::reading::{Reading, is_turn};
+use super::projection::{Key, Memo, RULES};
+use super::reading::{Reading, is_forgotten, is_turn};
 use super::stitch::{Footprint, Stitcher};
 use super::{REMEMBERED_MESSAGES, Result};
 use crate::journal::{Damage, Exchange, Link, Lsn, Reader, Record};
@@ -90,10 +90,12 @@ impl Pass<'_> {
     /// Enters the waiting turn, under the recorded link or one made now.
     fn settle(&mut self, index: &Index, reader: &Reader, link: Option<Link>) -> Result<()> {
         let Some((mut exchange, lsn)) = self.waiting.take() else { return Ok(()) };
-        let (facts, link) = match (exchange.facts.take(), link) {
-            (Some(facts), Some(link)) => (facts, link),
+        let (facts, link) = match (exchange.facts.clone(), link) {
+            (Some(facts), Some(link)) if facts.rules_version == RULES.version => (facts, link),
             (facts, link) => {
                 reader.fill(&mut exchange, lsn)?;
+                // What was read by other rules is read again, as long as it is there.
+                let facts = facts.filter(|_| is_forgotten(&exchange));
                 let reading = Reading::of(self.key, &mut self.memo, &exchange);
                 let placed = self.stitcher.place(&exchange, &reading);
                 if link.is_none() {

@@ -68,7 +68,7 @@ impl Index {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).ok()?;
         connection.busy_timeout(schema::READER_PATIENCE).ok()?;
-        (schema::version(&connection).ok()? == schema::VERSION).then_some(Index { connection })
+        (schema::version(&connection).ok()? == schema::current()).then_some(Index { connection })
     }
 
     /// An empty index in memory.
@@ -90,7 +90,7 @@ impl Index {
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         match schema::version(&connection)? {
             0 => schema::create(&connection)?,
-            schema::VERSION => {}
+            known if known == schema::current() => {}
             other => return Err(Error::IndexVersion(other)),
         }
         Ok(Index { connection })
@@ -163,6 +163,15 @@ impl Index {
         ])?;
         self.recount(&old)?;
         self.recount(&link.conversation)
+    }
+
+    /// Where a turn belongs.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn link(&self, turn: &str) -> Result<Option<Link>> {
+        let mut select = self.connection.prepare_cached(schema::LINK)?;
+        Ok(select.query_row([turn], rows::link).optional()?)
     }
 
     /// Removes what has a smaller number, and counts the conversations anew that it was a part of.

@@ -68,9 +68,14 @@ impl Memo {
 }
 
 impl Key {
-    /// The key of a tenant. The name `default` is for a proxy that serves one.
+    /// A key that anybody can make: for records that are linked outside of a journal.
     pub fn of_tenant(tenant: &str) -> Key {
         Key(blake3::derive_key("serin 2025 conversation match key v1", tenant.as_bytes()))
+    }
+
+    /// The key made from a secret.
+    pub fn of_secret(secret: &[u8; 32]) -> Key {
+        Key(blake3::derive_key("serin 2026 conversation match key from a secret", secret))
     }
 
     /// The start of every chain.

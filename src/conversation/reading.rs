@@ -93,6 +93,11 @@ pub fn is_failed(exchange: &Exchange) -> bool {
     exchange.end() != End::Complete || !(200..300).contains(&exchange.status)
 }
 
+/// Whether the request's body is no longer kept, or never was.
+pub fn is_forgotten(exchange: &Exchange) -> bool {
+    exchange.request_body.is_empty() && exchange.request_body_len > 0
+}
+
 impl Reading {
     /// Reads a turn.
     pub fn of(key: &Key, memo: &mut Memo, exchange: &Exchange) -> Reading {

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::derive::Source;
 use super::index::{Filter, Found, Index};
 use super::projection::{Key, Memo};
 use super::reading::Reading;
 use super::view::{Carried, Session, SessionLine, Turn};
-use super::{Error, INDEX_FILE, REMEMBERED_MESSAGES, REMEMBERED_TURNS, Result, follow};
-use crate::conversation::stitch::Stitcher;
+use super::{Error, INDEX_FILE, REMEMBERED_MESSAGES, Result};
 use crate::journal::{self, Capture, Damage, Exchange, Keychain, Lsn, Reader, Record};
 
 /// Recorded conversations, for reading.
@@ -21,14 +21,14 @@ pub struct Sessions {
 
 impl Sessions {
     pub(super) fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
-        let key = Key::of_tenant("default");
+        let source = Source::open(dir, keys);
         let reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
         let disk = Index::open_read_only(&dir.join(INDEX_FILE));
         if let Some(index) = disk.as_ref()
-            && is_current(index, dir, keys)?
+            && is_current(index, &source)?
             && let Some(index) = disk
         {
-            return Ok(Sessions { key, index, reader, damage: Damage::default() });
+            return Ok(Sessions { key: source.key, index, reader, damage: Damage::default() });
         }
         let mut index = Index::in_memory()?;
         if let Some(disk) = disk
@@ -36,9 +36,8 @@ impl Sessions {
         {
             index = Index::in_memory()?;
         }
-        let mut stitcher = Stitcher::new(key.clone(), REMEMBERED_TURNS);
-        let found = follow(&key, dir, keys, &mut index, &mut stitcher)?;
-        Ok(Sessions { key, index, reader, damage: found.damage })
+        let found = source.follow(&mut index, &mut source.stitcher())?;
+        Ok(Sessions { key: source.key, index, reader, damage: found.damage })
     }
 
     /// Conversations, the one with the latest activity first. Bodies are not read.
@@ -60,8 +59,8 @@ impl Sessions {
         for (row, lsn) in self.index.turns(&id)? {
             let exchange = self.exchange(lsn)?;
             let reading = Reading::of(&self.key, &mut memo, &exchange);
-            let common = carried.before(&self.key, &row, &reading);
-            turns.push(Turn::of(&row, &exchange, &reading, &common));
+            let inherited = carried.before(&self.key, &row, &reading);
+            turns.push(Turn::of(&row, &exchange, &reading, &inherited));
         }
         Ok(Session { id, turns })
     }
@@ -96,8 +95,8 @@ impl Sessions {
 }
 
 /// Whether an index stands at the end of its journal.
-fn is_current(index: &Index, dir: &Path, keys: &Arc<Keychain>) -> Result<bool> {
+fn is_current(index: &Index, source: &Source) -> Result<bool> {
     let watermark = index.watermark()?;
-    let mut reader = Reader::open_at(dir, watermark.lsn, keys.clone())?.bare();
+    let mut reader = source.read_from(watermark.lsn)?;
     Ok(reader.replica() == Some(watermark.replica) && reader.next().is_none())
 }

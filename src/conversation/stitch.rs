@@ -80,6 +80,11 @@ impl Stitcher {
         self.memory.forget(turn);
     }
 
+    /// Whether a turn is remembered.
+    pub fn knows(&self, turn: &str) -> bool {
+        self.memory.get(turn).is_some()
+    }
+
     /// How many turns are remembered.
     pub fn len(&self) -> usize {
         self.memory.len()

@@ -99,7 +99,7 @@ struct Shown {
 }
 
 /// What a turn has in common with the one before.
-pub(super) struct Common {
+pub(super) struct Inherited {
     /// How many messages of its request the conversation had already.
     pub carried: u32,
     /// Whether system prompt and tools are the same.
@@ -108,7 +108,7 @@ pub(super) struct Common {
 
 impl Carried {
     /// What this turn's request has in common with its parent.
-    pub fn before(&mut self, key: &Key, row: &TurnRow, reading: &Reading) -> Common {
+    pub fn before(&mut self, key: &Key, row: &TurnRow, reading: &Reading) -> Inherited {
         let parent = self.turns.get(&row.parent);
         let carried = match parent {
             Some(parent) if row.kind.follows() => carried(key, reading, parent),
@@ -127,7 +127,7 @@ impl Carried {
             carried,
         };
         self.turns.insert(row.id.clone(), shown);
-        Common { carried, environment }
+        Inherited { carried, environment }
     }
 }
 
@@ -162,7 +162,7 @@ impl From<SessionRow> for SessionLine {
 }
 
 impl Turn {
-    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, common: &Common) -> Turn {
+    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, inherited: &Inherited) -> Turn {
         Turn {
             id: row.id.clone(),
             parent: (!row.parent.is_empty()).then(|| row.parent.clone()),
@@ -173,7 +173,7 @@ impl Turn {
             model: row.model.clone(),
             upstream: row.upstream.clone(),
             served_by: row.served_by.clone(),
-            request: request(exchange, reading, common),
+            request: request(exchange, reading, inherited),
             response: response(reading),
             body_hash: ids::hex(&row.body_hash),
             flags: row.flags.names(),
@@ -181,19 +181,19 @@ impl Turn {
     }
 }
 
-fn request(exchange: &Exchange, reading: &Reading, common: &Common) -> Option<Request> {
+fn request(exchange: &Exchange, reading: &Reading, inherited: &Inherited) -> Option<Request> {
     if !reading.readable {
         return None;
     }
     let body = coding::decode(exchange.request_header("content-encoding"), &exchange.request_body)?;
     let ask = Ask::parse(Api::of_path(exchange.path())?, &body)?;
     let shown = |raw: &RawValue| RawValue::from_string(compact(raw.get())).ok();
-    let new = ask.messages.iter().skip(common.carried as usize);
+    let new = ask.messages.iter().skip(inherited.carried as usize);
     Some(Request {
         stream: ask.stream,
-        carried: common.carried,
+        carried: inherited.carried,
         messages: new.map(|raw| shown(raw)).collect::<Option<Vec<_>>>()?,
-        system: ask.system.filter(|_| !common.environment).and_then(shown),
+        system: ask.system.filter(|_| !inherited.environment).and_then(shown),
         prompt: ask.prompt.and_then(shown),
     })
 }

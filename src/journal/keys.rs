@@ -44,6 +44,7 @@ pub fn keychain(path: &Path) -> std::result::Result<Keychain, KeyError> {
 #[derive(Default)]
 pub struct Keychain {
     wrapping: Option<LessSafeKey>,
+    matching: Option<[u8; 32]>,
     /// Those in use, and those that were found.
     known: Mutex<HashMap<[u8; 16], Key>>,
 }
@@ -58,11 +59,18 @@ impl Keychain {
     /// Wraps keys with AES-256-GCM under a key of the operator's.
     pub fn wrapping(secret: &[u8; 32]) -> Keychain {
         let unbound = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are the key's length");
-        Keychain { wrapping: Some(LessSafeKey::new(unbound)), known: Mutex::default() }
+        let matching = Some(blake3::derive_key("serin 2026 match key from the operator's key", secret));
+        Keychain { wrapping: Some(LessSafeKey::new(unbound)), matching, known: Mutex::default() }
     }
 
     pub fn encrypts(&self) -> bool {
         self.wrapping.is_some()
+    }
+
+    /// The secret under which messages are hashed for stitching, where frames are encrypted: made from the operator's key,
+    /// so that it lies nowhere, and replicas that share that key have it in common.
+    pub fn match_key(&self) -> Option<[u8; 32]> {
+        self.matching
     }
 
     /// A new key for the segments in that folder, written there wrapped. `None` where frames are to be plain.
@@ -114,7 +122,8 @@ fn path_of(epoch: &Path, id: &[u8; 16]) -> PathBuf {
     epoch.join(format!("{}.key", ids::hex(id)))
 }
 
-fn random<const N: usize>() -> [u8; N] {
+/// Random bytes that nobody can guess.
+pub(super) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).expect("the operating system has random numbers");
     bytes

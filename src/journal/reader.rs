@@ -13,7 +13,7 @@ use super::record::Record;
 use super::scan::{Scan, ScannedFrame};
 use super::segment::{self, Class, SegmentFile, SegmentHeader};
 use super::store::Store;
-use super::{Error, Lsn, Result, replica};
+use super::{Error, Lsn, Result, token};
 
 /// What could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,7 +92,7 @@ impl Reader {
 
     /// Names the journal's writer.
     pub fn replica(&self) -> Option<[u8; 16]> {
-        replica::read(&self.dir)
+        token::read(&self.dir, token::REPLICA)
     }
 
     /// What was not readable so far; complete once the iterator has ended.

@@ -14,7 +14,7 @@ use super::pack::{self, Keep, Known};
 use super::record::{Exchange, Link, Record};
 use super::scan::Scan;
 use super::segment::{self, Class, SegmentHeader, VERSION};
-use super::{Error, Lsn, Result, replica};
+use super::{Error, Lsn, Result, token};
 use crate::{clock, ids};
 
 /// When what was written is pressed onto the disk.
@@ -96,7 +96,7 @@ impl Journal {
         let lock = take_lock(dir)?;
         let mut journal = Journal {
             dir: dir.to_owned(),
-            replica: replica::take(dir)?,
+            replica: token::take(dir, token::REPLICA)?,
             segment: None,
             newest: 0,
             next: Lsn::default(),

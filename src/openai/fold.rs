@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::delta::{Chunk, ChunkChoice, Delta, ToolCallDelta};
 use super::usage::Usage;
-use super::{Api, anthropic, generate, responses};
 
 /// One assembled assistant message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,44 +63,15 @@ impl Fold {
     /// The most choices, and tool calls in one choice, that are kept; further ones are counted as malformed.
     pub const MAX_PARTS: usize = 128;
 
-    /// Takes the data of one event, and its name: an event named `error` is an error whatever it holds.
-    pub fn event(&mut self, api: Api, name: &[u8], data: &[u8]) {
-        if data.trim_ascii() == b"[DONE]" {
-            self.done = true;
-            return;
+    /// Takes the data of one chunk. Returns whether it was one.
+    pub(super) fn chat(&mut self, data: &[u8]) -> bool {
+        if self.is_one_more_word(data) {
+            return true;
         }
-        match api {
-            Api::Messages => return anthropic::event(self, data),
-            Api::Responses => return responses::event(self, data),
-            _ => {}
-        }
-        if name == b"error" {
-            self.error.get_or_insert_with(|| String::from_utf8_lossy(data).into_owned());
-        } else if api == Api::Generate {
-            self.malformed += u64::from(!generate::chunk(self, data));
-        } else if !self.is_one_more_word(data) {
-            match Chunk::parse(data) {
-                Some(chunk) => {
-                    self.chunk(&chunk);
-                    self.last = Template::of(data, &chunk);
-                }
-                None => self.malformed += 1,
-            }
-        }
-    }
-
-    /// Takes a whole answer. Returns whether it was one.
-    pub fn whole(&mut self, api: Api, body: &[u8]) -> bool {
-        match api {
-            Api::Messages => anthropic::whole(self, body),
-            Api::Responses => responses::whole(self, body),
-            Api::Generate => generate::chunk(self, body),
-            Api::Chat | Api::Completions => {
-                let Some(chunk) = Chunk::parse(body) else { return false };
-                self.chunk(&chunk);
-                chunk.choices.is_some() || chunk.error.is_some()
-            }
-        }
+        let Some(chunk) = Chunk::parse(data) else { return false };
+        self.chunk(&chunk);
+        self.last = Template::of(data, &chunk);
+        true
     }
 
     /// Takes a chunk that differs from the one before in its word only, without reading it: a stream has hundreds of
@@ -222,6 +192,7 @@ impl Choice {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Api;
     use super::*;
     use proptest::prelude::*;
 

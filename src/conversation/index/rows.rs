@@ -220,6 +220,19 @@ pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
     Ok((turn, Lsn(unsigned(row, 20)?)))
 }
 
+/// Reads where a turn belongs, from the columns of [`super::schema::LINK`].
+pub fn link(row: &Row<'_>) -> rusqlite::Result<Link> {
+    Ok(Link {
+        turn: row.get(0)?,
+        conversation: row.get(1)?,
+        parent: row.get(2)?,
+        kind: row.get(3)?,
+        confidence: row.get(4)?,
+        evidence: row.get(5)?,
+        rules_version: row.get(6)?,
+    })
+}
+
 /// Runs the insertion of a turn; returns the number of rows it made.
 pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, lsn: Lsn) -> rusqlite::Result<usize> {
     insert.execute(params![

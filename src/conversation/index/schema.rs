@@ -7,9 +7,10 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use super::super::Result;
+use super::super::projection::RULES;
 
-/// The version of the tables. The index is derived: one of another version is rebuilt, not migrated.
-pub const VERSION: i64 = 2;
+/// The version of the tables.
+const VERSION: i64 = 3;
 /// How long a reader waits for the writer.
 pub const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
@@ -76,6 +77,9 @@ pub const RELINK: &str = "
 UPDATE turn SET conversation = ?2, parent = ?3, kind = ?4, confidence = ?5, evidence = ?6, rules_version = ?7
 WHERE id = ?1";
 
+pub const LINK: &str = "
+SELECT id, conversation, parent, kind, confidence, evidence, rules_version FROM turn WHERE id = ?1";
+
 pub const INSERT_GAP: &str = "
 INSERT INTO gap (lsn, started, ended, reason, count) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT DO NOTHING";
@@ -109,9 +113,16 @@ macro_rules! select_turn {
 pub const TURNS: &str = select_turn!("WHERE conversation = ?1 ORDER BY lsn");
 pub const LATEST_TURNS: &str = select_turn!("ORDER BY lsn DESC LIMIT ?1");
 
+/// The version of an index that this build makes: of its tables, and of the rules by which messages are hashed. The index is
+/// derived: one of another version is made anew, not migrated.
+pub fn current() -> i64 {
+    VERSION * 10_000 + i64::from(RULES.version)
+}
+
 /// Makes the tables of an empty database.
 pub fn create(connection: &Connection) -> Result<()> {
-    connection.execute_batch(&format!("BEGIN; {CREATE} PRAGMA user_version = {VERSION}; COMMIT;"))?;
+    let version = current();
+    connection.execute_batch(&format!("BEGIN; {CREATE} PRAGMA user_version = {version}; COMMIT;"))?;
     Ok(())
 }
 
