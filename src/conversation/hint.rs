@@ -13,9 +13,24 @@ const MAX_LEN: usize = 200;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     pub session: Option<Node>,
-    /// A thread of that session, as of a sub-agent, and the one that began it.
+    /// A thread of that session, as of a sub-agent; `None` for the first.
     pub thread: Option<Node>,
-    pub parent: Option<Node>,
+    /// The thread or session that began this one.
+    pub parent: Option<Lane>,
+}
+
+/// A session and a thread of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lane {
+    pub session: Node,
+    pub thread: Option<Node>,
+}
+
+impl Hints {
+    /// The lane that a request belongs to.
+    pub fn lane(&self) -> Option<Lane> {
+        Some(Lane { session: self.session?, thread: self.thread })
+    }
 }
 
 /// The session id among headers that `find` finds by name.
@@ -37,12 +52,25 @@ pub fn session_node(key: &Key, id: &[u8]) -> Node {
 /// What the headers and the body of a request say.
 pub fn read(key: &Key, exchange: &Exchange, body: Option<&request::Hints<'_>>) -> Hints {
     let find = |name: &str| exchange.request_header(name);
-    let session = id(find).map(<[u8]>::to_vec).or_else(|| body.and_then(session_in_body));
-    let thread = |names: &[String]| header(names, &find).map(|id| key.hash(b"thread1", &[id]));
+    let id = id(find).map(<[u8]>::to_vec).or_else(|| body.and_then(session_in_body));
+    let session = id.as_deref().map(|id| session_node(key, id));
+    let threads = |names: &[String]| {
+        let own = |thread: &&[u8]| id.as_deref() != Some(*thread);
+        header(names, &find).filter(own).map(|thread| key.hash(b"thread1", &[thread]))
+    };
+    let thread = threads(&RULES.thread_headers);
+    let begun_by = header(&RULES.parent_session_headers, &find).map(|id| session_node(key, id));
+    let parent = match (begun_by, session) {
+        (Some(session), _) => Some(Lane { session, thread: None }),
+        (None, Some(session)) if thread.is_some() => {
+            Some(Lane { session, thread: threads(&RULES.parent_thread_headers) })
+        }
+        _ => None,
+    };
     Hints {
-        session: session.map(|id| session_node(key, &id)),
-        thread: thread(&RULES.thread_headers),
-        parent: thread(&RULES.parent_headers),
+        session,
+        thread,
+        parent: parent.filter(|parent| Some(parent.session) != session || parent.thread != thread),
     }
 }
 

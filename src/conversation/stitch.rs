@@ -13,8 +13,9 @@
 //!    of a tool call or by its text and the message before it. From there on the chain goes on as if nothing before it
 //!    were missing (a graft): `window` where the history was cut from the front, `resumed` where it was altered,
 //!    `compaction` where a summary that the model has written stands in its place.
-//! 6. Without an assistant's messages: `compaction` where a line of it begins an answer; `spawned` where it begins with
-//!    an argument of a tool call.
+//! 6. Without an assistant's messages: `compaction` where a line of it begins an answer; `spawned` where its headers name
+//!    the thread or session that began its own, or where it begins with an argument of a tool call; a doubtful
+//!    `compaction` where its session had many more messages a short time ago and the same system prompt and tools.
 //! 7. Everything else is a `root`.
 //!
 //! Two turns with different session ids are never linked. Where several turns fit, the order is: same session and
@@ -221,10 +222,33 @@ impl Stitcher {
                 return Some(arrival.link(Kind::Compaction, &choice, "summary"));
             }
         }
+        self.begun_by_header(arrival)
+            .or_else(|| self.begun_by_argument(arrival))
+            .or_else(|| self.lost(arrival))
+    }
+
+    fn begun_by_header(&self, arrival: &Arrival<'_>) -> Option<Link> {
+        let own = arrival.reading.hints.lane()?;
+        let begins = self.memory.of_lane(&own).is_empty();
+        let parent = arrival.reading.hints.parent.filter(|_| begins)?;
+        let latest = self.memory.get(self.memory.of_lane(&parent).last()?)?;
+        Some(arrival.link(Kind::Spawned, &Choice::only(latest), "header"))
+    }
+
+    fn begun_by_argument(&self, arrival: &Arrival<'_>) -> Option<Link> {
         let fitting = self.fitting(self.memory.called(&arrival.reading.opening?), arrival);
         let recent: Vec<&Known> =
             fitting.into_iter().filter(|known| arrival.is_within(known, RULES.compaction)).collect();
         Some(arrival.link(Kind::Spawned, &arrival.best(&recent)?, "argument"))
+    }
+
+    /// A session that goes on with far fewer messages than it had, under the same system prompt and with the same tools.
+    fn lost(&self, arrival: &Arrival<'_>) -> Option<Link> {
+        let latest = self.memory.of_lane(&arrival.reading.hints.lane()?).last()?;
+        let latest = self.memory.get(latest).filter(|known| arrival.may_be_compacted(known))?;
+        let mut link = arrival.link(Kind::Compaction, &Choice::only(latest), "session, fewer messages");
+        link.confidence = 0.4;
+        Some(link)
     }
 
     fn fitting(&self, turns: &[memory::Turn], arrival: &Arrival<'_>) -> Vec<&Known> {

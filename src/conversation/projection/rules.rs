@@ -19,11 +19,13 @@ pub struct Rules {
     pub retry: u64,
     pub failure: u64,
     pub compaction: u64,
+    pub collapse: u32,
     pub text_block: usize,
     pub ids_block: usize,
     pub session_headers: Vec<String>,
     pub thread_headers: Vec<String>,
-    pub parent_headers: Vec<String>,
+    pub parent_thread_headers: Vec<String>,
+    pub parent_session_headers: Vec<String>,
 }
 
 /// The rules of this build.

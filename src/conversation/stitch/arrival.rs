@@ -21,7 +21,22 @@ pub struct Choice<'k> {
     conversations: usize,
 }
 
+impl<'k> Choice<'k> {
+    /// Of one that is known by its name.
+    pub fn only(known: &'k Known) -> Choice<'k> {
+        Choice { known, conversations: 1 }
+    }
+}
+
 impl Arrival<'_> {
+    /// Whether a session may have lost its history on purpose.
+    pub fn may_be_compacted(&self, known: &Known) -> bool {
+        let before = &known.footprint;
+        before.template == self.reading.template
+            && before.messages >= RULES.collapse + self.reading.messages
+            && self.is_within(known, RULES.compaction)
+    }
+
     pub fn same_session(&self, known: &Known) -> bool {
         let (mine, other) = (&self.reading.hints, &known.footprint);
         mine.session.is_some() && mine.session == other.session && mine.thread == other.thread

@@ -1,8 +1,10 @@
 //! The turns that are remembered, and by what they are found.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
+use super::super::hint::Lane;
 use super::super::projection::Node;
 use super::super::reading::is_failed;
 use super::kind::Kind;
@@ -14,7 +16,7 @@ const MAX_PER_NODE: usize = 64;
 
 /// The id of a turn.
 pub type Turn = Arc<str>;
-type Filed<T> = HashMap<Node, Vec<T>>;
+type Filed<T, N = Node> = HashMap<N, Vec<T>>;
 
 /// What is remembered about a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +38,10 @@ pub struct Footprint {
     pub session: Option<Node>,
     pub thread: Option<Node>,
     pub environment: Node,
+    /// The environment without what changes from day to day.
+    pub template: Node,
+    /// Messages of the request.
+    pub messages: u32,
     pub started_unix_nanos: u64,
     pub ended_unix_nanos: u64,
     pub failed: bool,
@@ -60,6 +66,7 @@ pub struct Memory {
     by_anchor: Filed<Turn>,
     by_opening: Filed<Turn>,
     by_response: Filed<Turn>,
+    by_lane: Filed<Turn, Lane>,
     by_block: Filed<u32>,
 }
 
@@ -83,11 +90,17 @@ impl Footprint {
             session: node(&facts.session),
             thread: node(&facts.thread),
             environment: node(&facts.environment).unwrap_or_default(),
+            template: node(&facts.template).unwrap_or_default(),
+            messages: facts.messages,
             started_unix_nanos: exchange.started_unix_nanos,
             ended_unix_nanos: exchange.ended_unix_nanos(),
             failed: is_failed(exchange),
             readable: facts.is(Facts::READABLE),
         }
+    }
+
+    fn lane(&self) -> Option<Lane> {
+        Some(Lane { session: self.session?, thread: self.thread })
     }
 }
 
@@ -112,6 +125,7 @@ impl Memory {
             by_anchor: HashMap::new(),
             by_opening: HashMap::new(),
             by_response: HashMap::new(),
+            by_lane: HashMap::new(),
             by_block: HashMap::new(),
         }
     }
@@ -132,6 +146,9 @@ impl Memory {
             for (block, tail) in &footprint.tails {
                 file(&mut self.by_block, *block, *tail);
             }
+            if let Some(lane) = footprint.lane() {
+                file(&mut self.by_lane, lane, turn.clone());
+            }
         }
         self.clock += 1;
         self.by_age.insert(self.clock, turn.clone());
@@ -148,6 +165,9 @@ impl Memory {
         self.each(&known.footprint, |filed, node| unfile(filed, &node, |filed| filed.as_ref() == turn));
         for (block, tail) in &known.footprint.tails {
             unfile(&mut self.by_block, block, |filed| filed == tail);
+        }
+        if let Some(lane) = known.footprint.lane() {
+            unfile(&mut self.by_lane, &lane, |filed| filed.as_ref() == turn);
         }
     }
 
@@ -184,6 +204,11 @@ impl Memory {
         self.by_response.get(response).map_or(&[], Vec::as_slice)
     }
 
+    /// The latest turns of a session's thread, the last one last.
+    pub fn of_lane(&self, lane: &Lane) -> &[Turn] {
+        self.by_lane.get(lane).map_or(&[], Vec::as_slice)
+    }
+
     /// How many bytes behind a block a prompt or an answer has ended.
     pub fn tails(&self, block: &Node) -> &[u32] {
         self.by_block.get(block).map_or(&[], Vec::as_slice)
@@ -208,7 +233,7 @@ impl Memory {
     }
 }
 
-fn file<T>(filed: &mut Filed<T>, node: Node, value: T) {
+fn file<T, N: Eq + Hash>(filed: &mut Filed<T, N>, node: N, value: T) {
     let values = filed.entry(node).or_default();
     if values.len() == MAX_PER_NODE {
         values.remove(0);
@@ -217,7 +242,7 @@ fn file<T>(filed: &mut Filed<T>, node: Node, value: T) {
 }
 
 /// Takes out one value.
-fn unfile<T>(filed: &mut Filed<T>, node: &Node, is: impl Fn(&T) -> bool) {
+fn unfile<T, N: Eq + Hash>(filed: &mut Filed<T, N>, node: &N, is: impl Fn(&T) -> bool) {
     if let Some(values) = filed.get_mut(node) {
         if let Some(at) = values.iter().position(is) {
             values.remove(at);
