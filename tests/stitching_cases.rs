@@ -215,8 +215,7 @@ fn case_9_history_gives_way_to_a_summary() {
                 client.say("d", told, &words("Gladly."));
             }
             client.say("e", user("thanks"), &words("Bye."));
-            let parent = if tail { "b" } else { "c" };
-            let rest = [("append", "b", "a"), ("compaction", parent, "a"), ("append", "d", "a")];
+            let rest = [("append", "b", "a"), ("compaction", "c", "a"), ("append", "d", "a")];
             client.is(&[TWO.as_slice(), &rest].concat());
         }
     }

@@ -13,8 +13,8 @@
 //!    of a tool call or by its text and the message before it. From there on the chain goes on as if nothing before it
 //!    were missing (a graft): `window` where the history was cut from the front, `resumed` where it was altered,
 //!    `compaction` where a summary that the model has written stands in its place.
-//! 6. Without an assistant's messages: `compaction` where a line of it begins an answer; `spawned` where its headers name
-//!    the thread or session that began its own, or where it begins with an argument of a tool call; a doubtful
+//! 6. Without an assistant's messages: `compaction` where a line of it begins an answer; `spawned` where it begins with an
+//!    argument of a tool call, or its headers name the thread or session that began its own; a doubtful
 //!    `compaction` where its session had many more messages a short time ago and the same system prompt and tools.
 //! 7. Everything else is a `root`.
 //!
@@ -26,7 +26,7 @@ mod arrival;
 mod kind;
 mod memory;
 
-use super::projection::{Key, Node, RULES};
+use super::projection::{Key, RULES};
 use super::reading::{Base, Prompt, Reading};
 use crate::journal::{Exchange, Link};
 use arrival::{Arrival, Choice, root};
@@ -62,8 +62,7 @@ impl Stitcher {
             return Placed { link: root(&arrival, "unreadable"), base };
         }
         self.named(&arrival)
-            .or_else(|| self.on_chain(&arrival, base))
-            .or_else(|| self.grafted(&arrival))
+            .or_else(|| self.by_history(&arrival, base))
             .or_else(|| Some(Placed { link: self.by_content(&arrival)?, base }))
             .unwrap_or_else(|| {
                 let why = if reading.has_history { "history_unknown" } else { "no_history" };
@@ -106,33 +105,52 @@ impl Stitcher {
         }))
     }
 
+    /// Rules 3, 4 and 5.
+    fn by_history(&self, arrival: &Arrival<'_>, base: Base) -> Option<Placed> {
+        if let Some(link) = self.repeated(arrival, base) {
+            return Some(Placed { link, base });
+        }
+        let chained = self.continued(arrival, base);
+        // What is recognised behind the end of what is known as a whole is nearer.
+        let known = chained.as_ref().map_or(base.groups, |(_, groups)| *groups);
+        self.grafted(arrival, known).or_else(|| Some(Placed { link: chained?.0, base }))
+    }
+
     /// Rules 3 and 4, from a base on.
     fn on_chain(&self, arrival: &Arrival<'_>, base: Base) -> Option<Placed> {
-        let link = self.repeated(arrival, base).or_else(|| self.continued(arrival, base))?;
+        let link = self.repeated(arrival, base).or_else(|| Some(self.continued(arrival, base)?.0))?;
         Some(Placed { link, base })
     }
 
     fn repeated(&self, arrival: &Arrival<'_>, base: Base) -> Option<Link> {
         let head = arrival.reading.head(&self.key, base);
         let mut fitting = self.fitting(self.memory.asked(&head), arrival);
-        if !arrival.reading.has_history && base.node == self.key.root() {
-            fitting.retain(|known| arrival.same_session(known) || arrival.follows_failure(known));
+        if base.node == self.key.root() && !self.has_history(arrival) {
+            fitting.retain(|known| arrival.is_same_attempt(known));
         }
         let choice = arrival.best(&fitting)?;
         let kind = arrival.repeats(choice.known);
         Some(arrival.link(kind, &choice, &format!("depth={}", arrival.reading.groups.len())))
     }
 
-    fn continued(&self, arrival: &Arrival<'_>, base: Base) -> Option<Link> {
+    /// Whether a request shows that it is not the first of its conversation.
+    fn has_history(&self, arrival: &Arrival<'_>) -> bool {
+        let goes_on = |prompt: &Prompt| self.prompted(arrival, prompt).is_some();
+        arrival.reading.has_history || arrival.reading.prompt.as_ref().is_some_and(goes_on)
+    }
+
+    /// With how many groups of the request are known.
+    fn continued(&self, arrival: &Arrival<'_>, base: Base) -> Option<(Link, usize)> {
         if let Some(prompt) = &arrival.reading.prompt {
-            return self.prompted(arrival, prompt);
+            return Some((self.prompted(arrival, prompt)?, 0));
         }
         let nodes = arrival.reading.nodes(&self.key, base);
         for (depth, node) in nodes.iter().enumerate().skip(1).rev() {
             let fitting = self.fitting(self.memory.answered(node), arrival);
             if let Some(choice) = arrival.best(&fitting) {
                 let depth = base.groups + depth;
-                return Some(arrival.link(arrival.follows(&choice), &choice, &format!("depth={depth}")));
+                let link = arrival.link(arrival.follows(&choice), &choice, &format!("depth={depth}"));
+                return Some((link, depth));
             }
         }
         None
@@ -156,15 +174,15 @@ impl Stitcher {
         None
     }
 
-    /// Rule 5.
-    fn grafted(&self, arrival: &Arrival<'_>) -> Option<Placed> {
-        let groups = &arrival.reading.groups;
-        for (at, group) in groups.iter().enumerate().rev().filter(|(_, group)| group.assistant) {
-            let before = at.checked_sub(1).map(|before| groups[before].hash);
+    /// Rule 5, of what comes behind so many groups.
+    fn grafted(&self, arrival: &Arrival<'_>, from: usize) -> Option<Placed> {
+        let groups = arrival.reading.groups.iter().enumerate().skip(from);
+        for (at, group) in groups.rev().filter(|(_, group)| group.assistant) {
             for anchor in &group.anchors {
-                let recognised = |known: &&Known| arrival.recognises(known, before);
-                let fitting = self.fitting(self.memory.anchored(anchor), arrival);
-                let fitting: Vec<&Known> = fitting.into_iter().filter(recognised).collect();
+                let mut fitting = self.fitting(self.memory.anchored(anchor), arrival);
+                fitting.retain(|known| {
+                    arrival.recognises(known, at) || self.summary_of(arrival, known).is_some()
+                });
                 let Some(choice) = arrival.best(&fitting) else { continue };
                 let base = Base { node: *choice.known.footprint.answers.first()?, groups: at + 1 };
                 return Some(self.graft(arrival, base, &choice));
@@ -174,20 +192,32 @@ impl Stitcher {
     }
 
     fn graft(&self, arrival: &Arrival<'_>, base: Base, choice: &Choice<'_>) -> Placed {
-        let kind = self.altered(arrival, choice.known);
         let link = match self.on_chain(arrival, base) {
             // What it repeats or follows further on is known; how it came there stays.
             Some(Placed { mut link, .. }) => {
-                if matches!(Kind::of_name(&link.kind), Kind::Append) {
-                    kind.name().clone_into(&mut link.kind);
+                let parent =
+                    self.memory.get(&link.parent).filter(|_| Kind::of_name(&link.kind) == Kind::Append);
+                if let Some(parent) = parent.filter(|parent| !arrival.begins_as(parent)) {
+                    self.altered(arrival, parent).name().clone_into(&mut link.kind);
                 }
                 link.evidence.push_str(" grafted");
                 link.confidence = link.confidence.min(0.9);
                 link
             }
             None => {
-                let kind = if choice.known.continued { Kind::Branch } else { kind };
-                arrival.link(kind, choice, &format!("anchor depth={}", base.groups))
+                let how = format!("anchor depth={}", base.groups);
+                match self.altered(arrival, choice.known) {
+                    _ if arrival.is_as_long(choice.known, base.groups - 1) => {
+                        arrival.link(arrival.follows(choice), choice, &how)
+                    }
+                    // The summary is the last that was said before, whatever else was carried over.
+                    Kind::Compaction => match self.summary_of(arrival, choice.known) {
+                        Some(summary) => arrival.link(Kind::Compaction, &Choice::only(summary), &how),
+                        None => arrival.link(Kind::Compaction, choice, &how),
+                    },
+                    _ if choice.known.continued => arrival.link(Kind::Branch, choice, &how),
+                    altered => arrival.link(altered, choice, &how),
+                }
             }
         };
         Placed { link, base }
@@ -195,20 +225,24 @@ impl Stitcher {
 
     /// How a history came to be another than the one that was recorded.
     fn altered(&self, arrival: &Arrival<'_>, known: &Known) -> Kind {
-        let conversation = &known.footprint.conversation;
-        let summary = |line: &Node| {
-            self.memory.anchored(line).iter().any(|turn| {
-                self.memory.get(turn).is_some_and(|found| found.footprint.conversation == *conversation)
-            })
-        };
-        if arrival.reading.lines.iter().any(summary) {
+        if self.summary_of(arrival, known).is_some() {
             return Kind::Compaction;
         }
+        let conversation = &known.footprint.conversation;
         let first = arrival.reading.groups.first().map(|group| self.key.chain(&self.key.root(), &group.hash));
         let begins = first.is_some_and(|node| {
             self.memory.asked(&node).iter().any(|turn| turn.as_ref() == conversation.as_str())
         });
         if begins { Kind::Resumed } else { Kind::Window }
+    }
+
+    /// The latest turn of a turn's conversation whose answer a request begins with, as a summary.
+    fn summary_of(&self, arrival: &Arrival<'_>, known: &Known) -> Option<&Known> {
+        let conversation = &known.footprint.conversation;
+        let turns = arrival.reading.lines.iter().flat_map(|line| self.memory.anchored(line));
+        let written = turns.filter_map(|turn| self.memory.get(turn));
+        let own = written.filter(|other| other.footprint.conversation == *conversation);
+        own.max_by_key(|other| other.footprint.ended_unix_nanos)
     }
 
     /// Rule 6.
@@ -222,8 +256,8 @@ impl Stitcher {
                 return Some(arrival.link(Kind::Compaction, &choice, "summary"));
             }
         }
-        self.begun_by_header(arrival)
-            .or_else(|| self.begun_by_argument(arrival))
+        self.begun_by_argument(arrival)
+            .or_else(|| self.begun_by_header(arrival))
             .or_else(|| self.lost(arrival))
     }
 

@@ -66,6 +66,9 @@ pub struct Facts {
     /// The model as the answer names it.
     #[prost(string, tag = "22")]
     pub model: String,
+    /// The first message of the request that is no system message.
+    #[prost(bytes = "bytes", tag = "23")]
+    pub first: Bytes,
 }
 
 impl Facts {

@@ -66,8 +66,16 @@ impl Arrival<'_> {
             && other.started_unix_nanos < self.exchange.ended_unix_nanos()
     }
 
-    pub fn follows_failure(&self, known: &Known) -> bool {
-        known.footprint.failed && self.same_bytes(known) && self.is_within(known, RULES.failure)
+    /// Whether a request that anybody might send comes from the same client as a turn's: its session is the same and it is
+    /// about the same, or it is the same once more soon after that failed.
+    pub fn is_same_attempt(&self, known: &Known) -> bool {
+        let again = known.footprint.failed && self.same_bytes(known) && self.is_within(known, RULES.failure);
+        again || self.same_session(known) && known.footprint.template == self.reading.template
+    }
+
+    /// Whether the request begins as the turn's did.
+    pub fn begins_as(&self, known: &Known) -> bool {
+        self.reading.groups.first().map(|group| group.hash) == known.footprint.first
     }
 
     /// How it stands to a turn that asked for the same.
@@ -88,13 +96,17 @@ impl Arrival<'_> {
         if choice.known.continued { Kind::Branch } else { Kind::Append }
     }
 
-    /// Whether an assistant's message that looks like a turn's answer is that one: what was before it must be what the
-    /// turn asked, where the request still has it.
-    pub fn recognises(&self, known: &Known, before: Option<Node>) -> bool {
-        match before {
-            Some(before) => known.footprint.last == Some(before),
-            None => true,
-        }
+    /// Whether a turn's request had as much in it as comes before its answer, which is that group.
+    pub fn is_as_long(&self, known: &Known, answer: usize) -> bool {
+        let before = answer.checked_sub(1).and_then(|before| self.reading.groups.get(before));
+        self.begins_as(known) && before.is_some_and(|before| before.messages == known.footprint.messages)
+    }
+
+    /// Whether a group that looks like a turn's answer is that one: what was before it must be what the turn asked, where
+    /// the request still has it.
+    pub fn recognises(&self, known: &Known, group: usize) -> bool {
+        let before = group.checked_sub(1).and_then(|before| self.reading.groups.get(before));
+        before.is_none_or(|before| known.footprint.last == Some(before.hash))
     }
 
     /// The turn to choose. Turns are filed in order of arrival, so a later place is a more recent turn.

@@ -29,7 +29,8 @@ pub struct Footprint {
     pub answers: Vec<Node>,
     pub anchors: Vec<Node>,
     pub openings: Vec<Node>,
-    /// The last message of the request.
+    /// The first and the last message of the request.
+    pub first: Option<Node>,
     pub last: Option<Node>,
     pub response: Option<Node>,
     /// Of prompts that are one text: the last whole block, and the bytes behind it.
@@ -83,6 +84,7 @@ impl Footprint {
             answers: nodes(&facts.answers),
             anchors: nodes(&facts.anchors),
             openings: nodes(&facts.openings),
+            first: node(&facts.first),
             last: node(&facts.last),
             response: node(&facts.response_id),
             tails: blocks.into_iter().zip(facts.tails.iter().copied()).collect(),
