@@ -690,3 +690,32 @@ fn case_39_what_is_no_turn() {
     assert!(Api::ALL.iter().all(|api| is_turn(&unanswered(*api, "a", 0, Vec::new()))));
     assert_eq!(Api::ALL.iter().filter(|api| has_messages(**api)).count(), CHATS.len());
 }
+
+#[test]
+fn an_answer_that_could_not_be_read_or_was_rewritten_is_passed() {
+    for api in CHATS {
+        let unread = |client: &mut Client, turn: usize| {
+            reply(
+                &mut client.turns[turn],
+                "application/json",
+                b"\x1b\x03 in a coding that nobody knows".to_vec(),
+            );
+        };
+        let mut client = Client::begun(api);
+        unread(&mut client, 1);
+        client.say("c", user("spell it"), &words("A, d, a."));
+        client.is(&then(("append", "b", "a")));
+        // What anybody may have asked says nothing, unless the session is the same.
+        unread(&mut client, 0);
+        check(api, &client.turns[..2], &[("root", "", "a"), ("root", "", "b")]);
+        let turns: Vec<_> = client.turns.iter().map(|turn| with(turn.clone(), "x-session-id", "s")).collect();
+        check(api, &turns, &then(("append", "b", "a")));
+        // The user has put other words into the model's mouth.
+        let mut client = Client::begun(api);
+        client.history.pop();
+        client.history.push(assistant("Eve"));
+        client.say("c", user("spell it"), &words("E, v, e."));
+        let turns: Vec<_> = client.turns.iter().map(|turn| with(turn.clone(), "x-session-id", "s")).collect();
+        check(api, &turns, &then(("append", "b", "a")));
+    }
+}

@@ -9,6 +9,8 @@
 //!    session id, or the same bytes soon after a failure.
 //! 4. The longest beginning of the request that ends in a recorded answer decides: `append` where nothing follows that
 //!    answer yet, `branch` where something does. Its parent is the turn of that answer.
+//!    A beginning that ends in a known request, before an answer that is not known as it is, counts where that answer could not
+//!    be read or the session is the same.
 //! 5. Where no beginning is known, the newest of its assistant's messages that is recognised by itself decides, by the id
 //!    of a tool call or by its text and the message before it. From there on the chain goes on as if nothing before it
 //!    were missing (a graft): `window` where the history was cut from the front, `resumed` where it was altered,
@@ -113,7 +115,9 @@ impl Stitcher {
         let chained = self.continued(arrival, base);
         // What is recognised behind the end of what is known as a whole is nearer.
         let known = chained.as_ref().map_or(base.groups, |(_, groups)| *groups);
-        self.grafted(arrival, known).or_else(|| Some(Placed { link: chained?.0, base }))
+        self.grafted(arrival, known)
+            .or_else(|| Some(Placed { link: self.passed(arrival, base, known)?, base }))
+            .or_else(|| Some(Placed { link: chained?.0, base }))
     }
 
     /// Rules 3 and 4, from a base on.
@@ -151,6 +155,23 @@ impl Stitcher {
                 let depth = base.groups + depth;
                 let link = arrival.link(arrival.follows(&choice), &choice, &format!("depth={depth}"));
                 return Some((link, depth));
+            }
+        }
+        None
+    }
+
+    /// Behind a request that is known with an answer that is not: it could not be read, or the client has rewritten it.
+    fn passed(&self, arrival: &Arrival<'_>, base: Base, from: usize) -> Option<Link> {
+        let nodes = arrival.reading.nodes(&self.key, base);
+        let groups = arrival.reading.groups.iter().enumerate().skip(from.max(base.groups + 1));
+        for (at, _) in groups.rev().filter(|(_, group)| group.assistant) {
+            let mut fitting = self.fitting(self.memory.asked(nodes.get(at - base.groups)?), arrival);
+            fitting.retain(|known| arrival.may_have_answered(known));
+            if let Some(choice) = arrival.best(&fitting) {
+                let mut link =
+                    arrival.link(arrival.follows(&choice), &choice, &format!("request depth={at}"));
+                link.confidence = link.confidence.min(0.8);
+                return Some(link);
             }
         }
         None

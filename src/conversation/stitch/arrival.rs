@@ -73,6 +73,12 @@ impl Arrival<'_> {
         again || self.same_session(known) && known.footprint.template == self.reading.template
     }
 
+    /// Whether an answer that is not known may be that of a turn. Requests that anybody might send do not tell.
+    pub fn may_have_answered(&self, known: &Known) -> bool {
+        let unread = known.footprint.answers.is_empty() && known.footprint.history;
+        unread || self.same_session(known)
+    }
+
     /// Whether the request begins as the turn's did.
     pub fn begins_as(&self, known: &Known) -> bool {
         self.reading.groups.first().map(|group| group.hash) == known.footprint.first

@@ -43,6 +43,8 @@ pub struct Footprint {
     pub template: Node,
     /// Messages of the request.
     pub messages: u32,
+    /// Whether the request had an assistant's messages in it.
+    pub history: bool,
     pub started_unix_nanos: u64,
     pub ended_unix_nanos: u64,
     pub failed: bool,
@@ -94,6 +96,7 @@ impl Footprint {
             environment: node(&facts.environment).unwrap_or_default(),
             template: node(&facts.template).unwrap_or_default(),
             messages: facts.messages,
+            history: facts.is(Facts::HISTORY),
             started_unix_nanos: exchange.started_unix_nanos,
             ended_unix_nanos: exchange.ended_unix_nanos(),
             failed: is_failed(exchange),
