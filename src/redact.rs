@@ -1,4 +1,7 @@
 //! What may reach a disk or a log. Headers are kept by an allow-list: a name nobody thought of is never stored with its value.
+//! Bodies are kept, with masks where [`body`] finds a secret.
+
+pub mod body;
 
 use hyper::HeaderMap;
 

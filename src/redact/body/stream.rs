@@ -1,0 +1,225 @@
+//! Secrets that a stream of server-sent events carries in pieces.
+//!
+//! Each event's JSON is walked for the strings that deltas stand in. Strings of the same place in the same choice, tool
+//! call or content block are one lane; a lane's strings, still escaped, are joined and searched as one text, and each
+//! mask goes back to where its pieces came from. No API is named here: a place is the path of its keys, told apart by the
+//! numbers and types that stand beside it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{Class, Masks, scan, shape};
+
+/// Keys whose strings continue from event to event.
+const CONTINUED: [&[u8]; 9] = [
+    b"content",
+    b"text",
+    b"delta",
+    b"arguments",
+    b"partial_json",
+    b"reasoning_content",
+    b"reasoning",
+    b"thinking",
+    b"refusal",
+];
+/// Keys whose numbers and strings tell places with the same path apart.
+const APART: [&[u8]; 6] =
+    [b"index", b"output_index", b"content_index", b"summary_index", b"item_id", b"type"];
+/// Deeper JSON is not walked.
+const MAX_DEPTH: usize = 32;
+
+/// What was found across events.
+pub struct Across {
+    /// The rule, where a piece lies in the body, and the mask for it.
+    pub pieces: Vec<(usize, Range<usize>, Vec<u8>)>,
+    pub complete: bool,
+}
+
+/// The joined strings of one place.
+#[derive(Default)]
+struct Lane {
+    text: Vec<u8>,
+    /// Where each string begins in `text`, and in the body.
+    parts: Vec<(usize, usize)>,
+}
+
+pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across {
+    let mut across = Across { pieces: Vec::new(), complete: true };
+    // A lane of one string is found by looking at the body as it is.
+    for lane in lanes(body).values().filter(|lane| lane.parts.len() > 1) {
+        let found = scan::find(masks, &lane.text, class);
+        across.complete &= found.complete;
+        for find in found.finds {
+            let mut secret = lane.text[find.range.clone()].to_vec();
+            shape::mask(key, &mut secret);
+            across
+                .pieces
+                .extend(lane.pieces(find.range, &secret).map(|(range, mask)| (find.rule, range, mask)));
+        }
+    }
+    across
+}
+
+impl Lane {
+    /// The places in the body that a range of the text came from, each with its share of the mask.
+    fn pieces(&self, range: Range<usize>, mask: &[u8]) -> impl Iterator<Item = (Range<usize>, Vec<u8>)> {
+        let first = self.parts.partition_point(|(at, _)| *at <= range.start).saturating_sub(1);
+        let ends = self.parts[first + 1..].iter().map(|(at, _)| *at).chain([self.text.len()]);
+        let parts = self.parts[first..].iter().zip(ends).take_while(move |((at, _), _)| *at < range.end);
+        let start = range.start;
+        parts.filter_map(move |((at, body), end)| {
+            let (from, to) = (start.max(*at), range.end.min(end));
+            (from < to).then(|| (body + from - at..body + to - at, mask[from - start..to - start].to_vec()))
+        })
+    }
+}
+
+fn lanes(body: &[u8]) -> HashMap<u64, Lane> {
+    let mut lanes: HashMap<u64, Lane> = HashMap::new();
+    let mut at = 0;
+    while at < body.len() {
+        let end = memchr::memchr2(b'\n', b'\r', &body[at..]).map_or(body.len(), |step| at + step);
+        if let Some(payload) = body[at..end].strip_prefix(b"data:") {
+            let mut walk =
+                Walk { body, at: end - payload.len(), end, objects: Vec::new(), leaves: Vec::new() };
+            if walk.value(None, b"", 0).is_some() {
+                walk.sort_into(&mut lanes);
+            }
+        }
+        at = end + 1;
+    }
+    lanes
+}
+
+/// An object of an event: where it stands, and what tells it from others there.
+struct Object {
+    parent: Option<usize>,
+    place: u64,
+}
+
+/// A pass over the JSON of one event.
+struct Walk<'a> {
+    body: &'a [u8],
+    at: usize,
+    end: usize,
+    objects: Vec<Object>,
+    /// The object a string stands in, its key, and where its characters are.
+    leaves: Vec<(Option<usize>, u64, Range<usize>)>,
+}
+
+impl<'a> Walk<'a> {
+    fn sort_into(self, lanes: &mut HashMap<u64, Lane>) {
+        for (object, key, range) in &self.leaves {
+            let mut place = *key;
+            let mut next = *object;
+            while let Some(object) = next {
+                place = mix(place, &self.objects[object].place.to_le_bytes());
+                next = self.objects[object].parent;
+            }
+            let lane = lanes.entry(place).or_default();
+            lane.parts.push((lane.text.len(), range.start));
+            lane.text.extend_from_slice(&self.body[range.clone()]);
+        }
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        while self.at < self.end && self.body[self.at].is_ascii_whitespace() {
+            self.at += 1;
+        }
+        self.body[..self.end].get(self.at).copied()
+    }
+
+    fn eat(&mut self, wanted: u8) -> Option<()> {
+        let found = self.peek()? == wanted;
+        self.at += usize::from(found);
+        found.then_some(())
+    }
+
+    /// Walks one value; `None` where it is no JSON.
+    fn value(&mut self, object: Option<usize>, key: &'a [u8], depth: usize) -> Option<()> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        match self.peek()? {
+            b'{' => self.object(object, key, depth),
+            b'[' => self.array(object, key, depth),
+            b'"' => {
+                let range = self.string()?;
+                if CONTINUED.contains(&key) && !range.is_empty() {
+                    self.leaves.push((object, mix(0, key), range.clone()));
+                }
+                self.note(object, key, range);
+                Some(())
+            }
+            _ => {
+                let start = self.at;
+                let rest = &self.body[start..self.end];
+                self.at += rest.iter().take_while(|byte| !b",]} \t".contains(byte)).count();
+                self.note(object, key, start..self.at);
+                (self.at > start).then_some(())
+            }
+        }
+    }
+
+    /// Takes a value that tells its object apart.
+    fn note(&mut self, object: Option<usize>, key: &[u8], range: Range<usize>) {
+        if let Some(object) = object.filter(|_| APART.contains(&key)) {
+            // Added up, so that the order of the keys is of no matter.
+            let told = mix(mix(0, key), &self.body[range]);
+            self.objects[object].place = self.objects[object].place.wrapping_add(told);
+        }
+    }
+
+    fn object(&mut self, parent: Option<usize>, key: &'a [u8], depth: usize) -> Option<()> {
+        let own = self.objects.len();
+        self.objects.push(Object { parent, place: mix(0, key) });
+        self.eat(b'{')?;
+        if self.eat(b'}').is_some() {
+            return Some(());
+        }
+        loop {
+            self.peek().filter(|byte| *byte == b'"')?;
+            let body = self.body;
+            let name = &body[self.string()?];
+            self.eat(b':')?;
+            self.value(Some(own), name, depth + 1)?;
+            if self.eat(b',').is_none() {
+                return self.eat(b'}');
+            }
+        }
+    }
+
+    fn array(&mut self, object: Option<usize>, key: &'a [u8], depth: usize) -> Option<()> {
+        self.eat(b'[')?;
+        if self.eat(b']').is_some() {
+            return Some(());
+        }
+        loop {
+            self.value(object, key, depth + 1)?;
+            if self.eat(b',').is_none() {
+                return self.eat(b']');
+            }
+        }
+    }
+
+    /// Passes a string and returns where its characters are, between the quotes.
+    fn string(&mut self) -> Option<Range<usize>> {
+        let start = self.at + 1;
+        let mut at = start;
+        loop {
+            at += memchr::memchr2(b'"', b'\\', self.body.get(at..self.end)?)?;
+            if self.body[at] == b'"' {
+                self.at = at + 1;
+                return Some(start..at);
+            }
+            at += 2;
+        }
+    }
+}
+
+/// FNV-1a: places are few, and two that fall together only join two texts.
+fn mix(seed: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().chain(&[0xff]).fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
