@@ -19,6 +19,7 @@ mod threads;
 
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger};
+use serin::recorder::mode::Mode;
 use serin::recorder::{Config, Offered, writer};
 use talk::{Answer, Dice, Talk, Words};
 
@@ -150,7 +151,8 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
     let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {
         let begun = Instant::now();
         for exchange in batch.drain(..) {
-            recorder.offer(Offered { exchange, leases: Vec::new(), why: Bare::No, after: None });
+            let (why, asked, mode) = (Bare::No, Bare::No, Mode::Redacted);
+            recorder.offer(Offered { exchange, mode, leases: Vec::new(), why, asked, after: None });
         }
         while full(&metrics) < turns {
             std::thread::park_timeout(Duration::from_micros(200));

@@ -31,7 +31,7 @@ pub use wish::{Lowered, Taken, Wish};
 
 use crate::journal::erase::{self, Erasure};
 use crate::journal::fs::Fs;
-use crate::journal::{self, Exchange, Gap, Journal, Keychain, Link, Lsn, Options, Record};
+use crate::journal::{self, Exchange, Gap, Journal, Keychain, Level, Link, Lsn, Options, Record};
 use crate::{clock, ids};
 use derive::Source;
 use index::{Index, TurnRow, Watermark};
@@ -226,7 +226,9 @@ impl Conversations {
         };
         let Placed { link, base } = self.stitcher.place(&exchange, &reading);
         let facts = reading.facts(&self.source.key, base);
-        exchange.answer = reading::keep_answer(&reading.answer);
+        if exchange.record_level() != Level::Meta {
+            exchange.answer = reading::keep_answer(&reading.answer);
+        }
         let taken = wish.apply(&mut exchange, Some(&link.conversation));
         let row = TurnRow::of(&exchange, &facts, &link);
         let footprint = Footprint::of(&exchange, &facts, &link);
@@ -235,6 +237,11 @@ impl Conversations {
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(taken)
+    }
+
+    /// A key for masks in this directory's bodies.
+    pub fn mask_key(&self) -> [u8; 32] {
+        self.source.key.derive("serin 2026 body mask key")
     }
 
     /// Reads an exchange as a turn; `None` for one that is none.

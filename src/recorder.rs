@@ -7,7 +7,9 @@ mod config;
 pub mod keeper;
 mod lane;
 pub mod ledger;
+pub mod mode;
 pub mod room;
+mod secrets;
 pub mod tap;
 pub mod writer;
 
@@ -22,17 +24,39 @@ use crate::journal::erase::Erasure;
 use crate::journal::record::{self, Origin};
 pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
+use mode::Mode;
 
 /// An exchange that has ended, with the memory it holds.
 pub struct Offered {
     pub exchange: record::Exchange,
+    /// How much of it may be kept.
+    pub mode: Mode,
     pub leases: Vec<Lease>,
+    /// Why it lacks what it lacks; and where the mode is the reason, what set that.
     pub why: Bare,
+    pub asked: Bare,
     /// Whoever else wants to see it.
     pub after: Option<tap::After>,
 }
 
 impl Offered {
+    /// Takes out what may not be kept.
+    pub(crate) fn lower(&mut self, mode: Mode, why: Bare) {
+        if mode.keeps_bodies() {
+            return;
+        }
+        let exchange = &mut self.exchange;
+        (exchange.request_body, exchange.response_body) = Default::default();
+        (exchange.edge_lengths, exchange.edge_micros) = Default::default();
+        if mode < Mode::Hash {
+            (exchange.request_body_hash, exchange.response_body_hash) = Default::default();
+        }
+        exchange.set_request_capture(record::Capture::None);
+        exchange.set_response_capture(record::Capture::None);
+        exchange.set_record_level(record::Level::Meta);
+        (self.mode, self.why) = (mode, why);
+    }
+
     /// Shows the record to whoever else wants to see it; only the first call counts.
     pub fn show(&mut self) {
         if let Some(after) = self.after.take() {
@@ -73,14 +97,16 @@ struct Inner {
     budget: Budget,
     ledger: Ledger,
     opt_out: bool,
+    mode: Mode,
     /// Live exchanges are being cut because the process stops, not because their clients left.
     stopping: AtomicBool,
 }
 
 impl Recorder {
     /// A recorder that offers to `queue`; `None` records nothing.
-    pub fn new(queue: Option<SyncSender<Work>>, budget: Budget, ledger: Ledger, opt_out: bool) -> Self {
-        Self(Arc::new(Inner { queue, budget, ledger, opt_out, stopping: AtomicBool::new(false) }))
+    pub fn new(queue: Option<SyncSender<Work>>, budget: Budget, ledger: Ledger, config: &Config) -> Self {
+        let (opt_out, mode) = (config.opt_out, config.mode);
+        Self(Arc::new(Inner { queue, budget, ledger, opt_out, mode, stopping: AtomicBool::new(false) }))
     }
 
     pub fn is_on(&self) -> bool {
@@ -89,6 +115,11 @@ impl Recorder {
 
     pub fn opt_out(&self) -> bool {
         self.0.opt_out
+    }
+
+    /// How much of clients' exchanges may be recorded.
+    pub fn mode(&self) -> Mode {
+        self.0.mode
     }
 
     /// From here on a dropped exchange was cut by us.

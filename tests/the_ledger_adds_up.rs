@@ -19,6 +19,7 @@ use serin::journal::verify::verify;
 use serin::journal::{Capture, Exchange, Gap, Level, Reader, Record, Sync};
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger};
+use serin::recorder::mode::Mode;
 use serin::recorder::writer::{Writer, start_on};
 use serin::recorder::{Config, Offered, Recorder};
 use serin::units::{Size, Span};
@@ -49,7 +50,8 @@ impl Rig {
 
     fn offer(&mut self, exchange: Exchange) {
         self.offered += 1;
-        let offered = Offered { exchange, leases: Vec::new(), why: Bare::No, after: None };
+        let (why, asked, mode) = (Bare::No, Bare::No, Mode::Redacted);
+        let offered = Offered { exchange, mode, leases: Vec::new(), why, asked, after: None };
         self.recorder.as_ref().expect("runs").offer(offered);
     }
 

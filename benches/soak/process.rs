@@ -164,7 +164,8 @@ fn read_log(lines: BufReader<ChildStderr>, log: &Mutex<Log>) {
     for line in lines.lines().map_while(Result::ok) {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         log.lines += 1;
-        let ours = line.contains("recording fails");
+        // What comes of the full disk that we have made.
+        let ours = line.contains("recording fails") || line.contains("a segment could not be sealed");
         log.disk_errors += u64::from(ours);
         if (line.contains("ERROR") || line.contains("panicked")) && !ours && log.bad.len() < 20 {
             log.bad.push(line);

@@ -78,6 +78,11 @@ impl Key {
         Key(blake3::derive_key("serin 2026 conversation match key from a secret", secret))
     }
 
+    /// A key for another purpose.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        blake3::derive_key(purpose, &self.0)
+    }
+
     /// The start of every chain.
     pub fn root(&self) -> Node {
         self.hash(b"root", &[])

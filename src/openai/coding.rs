@@ -1,7 +1,7 @@
 //! Content codings of bodies, for reading them. What is recorded stays as it was sent.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::io::{Read, Write};
 
 /// The most bytes a body may come to.
 const MOST: u64 = 256 << 20;
@@ -19,6 +19,20 @@ pub fn decode<'a>(coding: Option<&[u8]>, body: &'a [u8]) -> Option<Cow<'a, [u8]>
     }
 }
 
+/// A body in a coding again. `None` for one that is not known.
+pub fn encode(coding: Option<&[u8]>, body: Vec<u8>) -> Option<Vec<u8>> {
+    let coding = coding.unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    match coding.as_slice() {
+        b"" | b"identity" => Some(body),
+        b"gzip" | b"x-gzip" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(&body).and_then(|()| encoder.finish()).ok()
+        }
+        b"zstd" => zstd::bulk::compress(&body, 3).ok(),
+        _ => None,
+    }
+}
+
 fn read<'a>(decoder: impl Read, len: usize) -> Option<Cow<'a, [u8]>> {
     let most = MOST.min((len as u64).saturating_mul(RATIO) + 4096);
     let mut decoded = Vec::new();
@@ -28,8 +42,6 @@ fn read<'a>(decoder: impl Read, len: usize) -> Option<Cow<'a, [u8]>> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
@@ -43,6 +55,11 @@ mod tests {
         let packed = zstd::bulk::compress(&text, 1).expect("compresses");
         assert_eq!(decode(Some(b"zstd"), &packed).as_deref(), Some(text.as_slice()));
         assert_eq!(decode(None, &text).as_deref(), Some(text.as_slice()));
+        for coding in [None, Some(b"identity".as_slice()), Some(b"gzip"), Some(b"zstd")] {
+            let again = encode(coding, text.clone()).expect("is known");
+            assert_eq!(decode(coding, &again).as_deref(), Some(text.as_slice()));
+        }
+        assert!(encode(Some(b"br"), Vec::new()).is_none());
         assert!(decode(Some(b"br"), &text).is_none() && decode(Some(b"gzip"), &text).is_none());
         let bomb = zstd::bulk::compress(&vec![0; 64 << 20], 19).expect("compresses");
         assert!(decode(Some(b"zstd"), &bomb).is_none());

@@ -22,7 +22,8 @@ use crate::body::replay::{Copied, Fate, Replay};
 use crate::body::unread::Unread;
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
-use crate::recorder::ledger::Off;
+use crate::recorder::ledger::{Bare, Off};
+use crate::recorder::mode::Mode;
 use crate::recorder::tap::{self, Exchange, Tap, Wanted};
 use crate::server::Peer;
 use crate::server::heads::Ambiguous;
@@ -37,7 +38,7 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     let arrived = clock::now();
     let (mut head, body) = request.into_parts();
     let origin = origin(parts, &head.headers);
-    let mut wanted = wanted(parts, &head.headers);
+    let mut wanted = wanted(parts, &head.headers, origin);
     let form = Form::of(head.uri.path());
     let malformed = malformed(&head);
     let closes = malformed.is_some();
@@ -57,8 +58,8 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     }
 
     let admitted = admit(parts, &head.headers, origin, peer, &record);
-    if admitted.is_err() && wanted == Wanted::Full {
-        wanted = Wanted::Meta;
+    if admitted.is_err() {
+        wanted = wanted.without_bodies();
     }
     let (permit, turned_away) = match admitted {
         Ok(permit) => (Some(permit), None),
@@ -197,19 +198,17 @@ pub fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
     }
 }
 
-/// What the client lets us record; said more than once, the least counts. A value we do not know can only have been
-/// meant to lower it.
-fn wanted(parts: &Parts, headers: &HeaderMap) -> Wanted {
-    if !parts.recorder.opt_out() {
-        return Wanted::Full;
+/// What the operator and the client let us record: the least of it. Canaries' words are our own.
+fn wanted(parts: &Parts, headers: &HeaderMap, origin: Origin) -> Wanted {
+    if origin == Origin::Canary {
+        return Wanted::Some(Mode::Full, Bare::No);
     }
-    let asked: Vec<&[u8]> = headers.get_all(RECORD).iter().map(HeaderValue::as_bytes).collect();
-    if asked.contains(&b"off".as_slice()) {
-        Wanted::Off(Off::OptOut)
-    } else if asked.iter().all(|value| *value == b"full") {
-        Wanted::Full
-    } else {
-        Wanted::Meta
+    let policy = parts.recorder.mode();
+    let asked = if parts.recorder.opt_out() { Mode::asked(headers, &RECORD) } else { Mode::Full };
+    match policy.min(asked) {
+        Mode::Off if asked == Mode::Off => Wanted::Off(Off::OptOut),
+        Mode::Off => Wanted::Off(Off::Policy),
+        mode => Wanted::Some(mode, if asked < policy { Bare::Asked } else { Bare::Policy }),
     }
 }
 

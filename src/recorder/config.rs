@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::mode::Mode;
 use crate::journal::retention::Terms;
 use crate::journal::{Options, Sync};
 use crate::units::{Size, Span};
@@ -21,6 +22,10 @@ pub struct Config {
     pub queue: usize,
     /// Whether a client may ask to be left out (`x-serin-record`).
     pub opt_out: bool,
+    /// How much is recorded.
+    pub mode: Mode,
+    /// How much of what clients ask not to be stored (`store: false` in the request).
+    pub unstored: Mode,
     /// The share of conversations that are recorded with their bodies; of the others only the metadata is.
     pub sample: f64,
     pub sync: Sync,
@@ -58,6 +63,8 @@ impl Default for Config {
             memory: Size::mib(256),
             queue: 8192,
             opt_out: true,
+            mode: Mode::Redacted,
+            unstored: Mode::Meta,
             sample: 1.0,
             sync: Sync::Group,
             commit_age: Span(std::time::Duration::from_millis(50)),

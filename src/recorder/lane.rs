@@ -128,6 +128,11 @@ impl Lane {
         }
     }
 
+    /// Under which secrets are masked: the same secret has the same mask as long as the journal is the same.
+    pub fn mask_key(&self) -> [u8; 32] {
+        self.journal.as_ref().map_or([0; 32], Conversations::mask_key)
+    }
+
     pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered, reading: Option<Reading>) {
         self.come_back();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;

@@ -25,6 +25,8 @@ pub enum Dropped {
 pub enum Off {
     Disabled,
     OptOut,
+    /// `[record] mode`.
+    Policy,
 }
 
 /// Why a record lacks bodies or parts of them.
@@ -34,6 +36,14 @@ pub enum Bare {
     No,
     /// The client asked for it.
     Asked,
+    /// `[record] mode`.
+    Policy,
+    /// The client asked the server not to store it.
+    Unstored,
+    /// It could not be looked through for secrets.
+    Opaque,
+    /// Its bodies were not read: it was refused, or went over to another protocol.
+    NoBody,
     /// The memory for copies was spent, or the body larger than any copy.
     Budget,
     /// The body itself never came whole.
@@ -52,16 +62,21 @@ const DROPPED: [(Dropped, &str); 4] = [
 ];
 
 /// Columns as they are labelled: outcome and reason.
-const COLUMNS: [(&str, &str); 13] = [
+const COLUMNS: [(&str, &str); 18] = [
     ("full", ""),
     ("shape", "budget"),
     ("shape", "unfinished"),
     ("shape", "disk"),
     ("meta", "asked"),
+    ("meta", "policy"),
+    ("meta", "unstored"),
+    ("meta", "opaque"),
+    ("meta", "no_body"),
     ("meta", "disk"),
     ("meta", "sampled_out"),
     ("off", "disabled"),
     ("off", "opt_out"),
+    ("off", "policy"),
     ("dropped", "queue_full"),
     ("dropped", "io_error"),
     ("dropped", "shutdown"),
@@ -172,6 +187,10 @@ impl Ledger {
             (Level::Shape, _) => ("shape", "budget"),
             (Level::Meta, Bare::Disk) => ("meta", "disk"),
             (Level::Meta, Bare::Sampled) => ("meta", "sampled_out"),
+            (Level::Meta, Bare::Policy) => ("meta", "policy"),
+            (Level::Meta, Bare::Unstored) => ("meta", "unstored"),
+            (Level::Meta, Bare::Opaque) => ("meta", "opaque"),
+            (Level::Meta, Bare::NoBody) => ("meta", "no_body"),
             (Level::Meta, _) => ("meta", "asked"),
         };
         self.count(origin, outcome, reason);
@@ -181,6 +200,7 @@ impl Ledger {
         let reason = match why {
             Off::Disabled => "disabled",
             Off::OptOut => "opt_out",
+            Off::Policy => "policy",
         };
         self.count(origin, "off", reason);
     }

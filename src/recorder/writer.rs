@@ -10,9 +10,11 @@ use bytes::Bytes;
 
 use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
-use super::ledger::Ledger;
+use super::ledger::{Bare, Ledger};
+use super::mode::Mode;
 use super::room::Gauge;
-use super::{Config, Recorder, Work};
+use super::secrets::Secrets;
+use super::{Config, Offered, Recorder, Work};
 use crate::body::budget::Budget;
 use crate::clock;
 use crate::conversation;
@@ -53,7 +55,7 @@ pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Erro
 pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
     if !config.enabled {
-        return Ok((Recorder::new(None, budget, ledger, config.opt_out), Writer(None)));
+        return Ok((Recorder::new(None, budget, ledger, config), Writer(None)));
     }
     let options = Options { keys: Arc::new(keychain(&config.key_file)?), fs: fs.clone(), ..config.journal() };
     let gauge = Gauge::default();
@@ -66,8 +68,9 @@ pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Rec
     let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
-    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config.opt_out);
-    let run = move || run(&receiver, lanes, &ledger, &budget);
+    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
+    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger };
+    let run = move || run(&receiver, lanes, &desk, &budget);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
@@ -84,20 +87,20 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], ledger: &Ledger, budget: &Budget) {
+fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budget) {
     loop {
         let now = clock::now();
         let due = lanes.iter().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {
             Ok(work) => {
-                do_it(work, &mut lanes, ledger);
+                do_it(work, &mut lanes, desk);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        ledger.queue_bytes(budget.used());
+        desk.ledger.queue_bytes(budget.used());
         let now = clock::now();
         for lane in &mut lanes {
             if over || lane.is_due(now) {
@@ -112,16 +115,12 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], ledger: &Ledger, budget: &B
     }
 }
 
-fn do_it(work: Work, lanes: &mut [Lane; 2], ledger: &Ledger) {
+fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &Desk) {
     let of = |origin| usize::from(origin == Origin::Canary);
     match work {
         Work::Record(mut offered) => {
             let lane = &mut lanes[of(offered.exchange.origin())];
-            hash(&mut offered.exchange);
-            let reading = lane.read(&offered.exchange);
-            if let Some(reading) = &reading {
-                complete(&mut offered.exchange, reading, ledger);
-            }
+            let reading = desk.look(lane, &mut offered);
             offered.show();
             lane.take(offered, reading);
         }
@@ -141,6 +140,40 @@ fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Wor
         Err(TryRecvError::Empty) => {
             std::thread::park_timeout(patience.min(NAP));
             Err(RecvTimeoutError::Timeout)
+        }
+    }
+}
+
+/// What is done with every exchange, whoever's it is.
+struct Desk {
+    secrets: Secrets,
+    /// How much is kept of what is not to be stored.
+    unstored: Mode,
+    ledger: Ledger,
+}
+
+impl Desk {
+    /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Nothing that was masked is read: a
+    /// conversation is found by the same words now and whenever it is stitched again.
+    fn look(&self, lane: &mut Lane, offered: &mut Offered) -> Option<Reading> {
+        hash(&mut offered.exchange);
+        let masks = offered.mode < Mode::Full;
+        let opaque = masks && self.secrets.mask(&lane.mask_key(), &mut offered.exchange).is_err();
+        let reading = lane.read(&offered.exchange);
+        let unstored = reading.as_ref().is_some_and(|reading| reading.store == Some(false));
+        if let Some(reading) = &reading {
+            complete(&mut offered.exchange, reading, &self.ledger);
+        }
+        let (mode, why) = match (opaque, unstored) {
+            (_, true) if self.unstored < offered.mode => (self.unstored, Bare::Unstored),
+            (true, _) if offered.mode.keeps_bodies() => (Mode::Hash, Bare::Opaque),
+            _ => (offered.mode, offered.asked),
+        };
+        offered.lower(mode, why);
+        match mode {
+            // Where it belongs is told by what was said.
+            Mode::Off | Mode::Meta => lane.read(&offered.exchange),
+            _ => reading,
         }
     }
 }

@@ -39,7 +39,7 @@ pub struct Masks {
     rules: Vec<Rule>,
     words: AhoCorasick,
     /// For each pattern of `words`: its length and the rules it stands for.
-    tried: Vec<(usize, Vec<usize>)>,
+    tried: rules::Tried,
 }
 
 /// A body with its secrets masked.

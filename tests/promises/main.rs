@@ -31,6 +31,7 @@ mod official_clients_work;
 mod real_servers_and_hops;
 mod recording_never_touches_traffic;
 mod records_and_metrics_agree;
+mod records_hold_what_they_may;
 mod records_survive_a_kill;
 mod redirected_connections_go_on;
 mod secrets_never_reach_the_disk;

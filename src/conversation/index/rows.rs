@@ -81,14 +81,17 @@ impl Flags {
     pub const EMBEDDED: u32 = 16;
     /// More than one place in the recordings fitted.
     pub const AMBIGUOUS: u32 = 32;
+    /// Secrets in a body were masked.
+    pub const MASKED: u32 = 64;
 
-    const NAMES: [(u32, &'static str); 6] = [
+    const NAMES: [(u32, &'static str); 7] = [
         (Self::ERROR, "error"),
         (Self::INCOMPLETE, "incomplete"),
         (Self::TRUNCATED, "truncated"),
         (Self::UNPARSED, "unparsed"),
         (Self::EMBEDDED, "embedded"),
         (Self::AMBIGUOUS, "ambiguous"),
+        (Self::MASKED, "masked"),
     ];
 
     pub fn names(self) -> Vec<&'static str> {
@@ -104,6 +107,7 @@ impl Flags {
             (!facts.is(Facts::READABLE) || !facts.is(Facts::PARSED), Self::UNPARSED),
             (exchange.served_by == "embedded", Self::EMBEDDED),
             (link.confidence <= 0.5, Self::AMBIGUOUS),
+            (!exchange.request_kept_hash.is_empty() || !exchange.response_kept_hash.is_empty(), Self::MASKED),
         ];
         Flags(bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum())
     }

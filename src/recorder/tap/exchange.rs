@@ -9,6 +9,7 @@ use crate::body::kept::Kept;
 use crate::body::replay::{Copied, Extent, Fate};
 use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::recorder::ledger::{Bare, Off};
+use crate::recorder::mode::Mode;
 use crate::recorder::{Offered, Recorder};
 use crate::{clock, redact};
 
@@ -43,9 +44,20 @@ pub type After = Box<dyn FnOnce(&record::Exchange) + Send>;
 /// How much of an exchange is to be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    Full,
-    Meta,
+    Some(Mode, Bare),
     Off(Off),
+}
+
+impl Wanted {
+    /// Whether bodies have to be copied.
+    fn bodies(self) -> bool {
+        matches!(self, Wanted::Some(mode, _) if mode.wants_bodies())
+    }
+
+    /// Of an exchange whose bodies nobody reads.
+    pub fn without_bodies(self) -> Wanted {
+        if self.bodies() { Wanted::Some(Mode::Meta, Bare::NoBody) } else { self }
+    }
 }
 
 /// One request and its response while they live.
@@ -84,7 +96,7 @@ impl Exchange {
         on_end: OnEnd,
     ) -> Self {
         let wanted = if recorder.is_on() { wanted } else { Wanted::Off(Off::Disabled) };
-        let response = Kept::new(recorder.budget().lease(if wanted == Wanted::Full { body_cap } else { 0 }));
+        let response = Kept::new(recorder.budget().lease(if wanted.bodies() { body_cap } else { 0 }));
         Self {
             recorder,
             wanted,
@@ -112,7 +124,7 @@ impl Exchange {
     }
 
     pub fn wants_bodies(&self) -> bool {
-        self.wanted == Wanted::Full
+        self.wanted.bodies()
     }
 
     /// The request body's copy, read when the exchange ends.
@@ -168,9 +180,7 @@ impl Exchange {
 
     /// From here on the connection carries another protocol, whose bytes are counted and not kept.
     pub fn switched(&mut self) {
-        if self.wanted == Wanted::Full {
-            self.wanted = Wanted::Meta;
-        }
+        self.wanted = self.wanted.without_bodies();
     }
 
     /// Bytes of that protocol that have passed.
@@ -197,7 +207,7 @@ impl Exchange {
         }
         self.on_begin.drain(..).for_each(|look| look(data));
         self.length += data.len() as u64;
-        if self.wanted != Wanted::Full || !self.response.push(data, to_come) {
+        if !self.wanted.bodies() || !self.response.push(data, to_come) {
             return;
         }
         let pieces = edges.len().max(1);
@@ -269,13 +279,13 @@ impl Exchange {
                 self.recorder.ledger().off(self.record.origin(), why);
                 after.into_iter().for_each(|after| after(&self.record));
             }
-            Wanted::Full | Wanted::Meta => self.offer(after),
+            Wanted::Some(mode, why) => self.offer(mode, why, after),
         }
     }
 
-    fn offer(&mut self, after: Option<After>) {
+    fn offer(&mut self, mode: Mode, asked: Bare, after: Option<After>) {
         let mut exchange = std::mem::take(&mut self.record);
-        let full = self.wanted == Wanted::Full;
+        let full = mode.wants_bodies();
         let none = Kept::new(self.recorder.budget().lease(0));
         let response = std::mem::replace(&mut self.response, none);
         let mut cut = if full && response.overrun() { Some(Bare::Budget) } else { None };
@@ -300,11 +310,11 @@ impl Exchange {
         let (level, why) = match (full, cut) {
             (true, None) => (Level::Full, Bare::No),
             (true, Some(why)) => (Level::Shape, why),
-            (false, _) => (Level::Meta, Bare::Asked),
+            (false, _) => (Level::Meta, asked),
         };
         exchange.record_level = level.into();
         // Counted as recorded only once it is durable; the writer does that.
-        self.recorder.offer(Offered { exchange, leases, why, after });
+        self.recorder.offer(Offered { exchange, mode, leases, why, asked, after });
     }
 }
 

@@ -78,8 +78,11 @@ fn compile(entry: Entry) -> Result<Rule, Error> {
     Ok(Rule { name, class, words, back, joined, ends, pattern, check })
 }
 
+/// For each word its length, and the rules that are tried where it stands.
+pub type Tried = Vec<(usize, Vec<usize>)>;
+
 /// The words of all rules as one automaton, and for each word its length and the rules it stands for.
-pub fn words(rules: &[Rule]) -> Result<(AhoCorasick, Vec<(usize, Vec<usize>)>), Error> {
+pub fn words(rules: &[Rule]) -> Result<(AhoCorasick, Tried), Error> {
     let mut tried: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         for word in &rule.words {

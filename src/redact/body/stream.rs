@@ -47,20 +47,47 @@ pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across 
     let mut across = Across { pieces: Vec::new(), complete: true };
     // A lane of one string is found by looking at the body as it is.
     for lane in lanes(body).values().filter(|lane| lane.parts.len() > 1) {
-        let found = scan::find(masks, &lane.text, class);
+        let growing = lane.last_where_growing();
+        let text = growing.clone().map_or(lane.text.as_slice(), |last| &lane.text[last]);
+        let found = scan::find(masks, text, class);
         across.complete &= found.complete;
         for find in found.finds {
-            let mut secret = lane.text[find.range.clone()].to_vec();
+            let mut secret = text[find.range.clone()].to_vec();
             shape::mask(key, &mut secret);
-            across
-                .pieces
-                .extend(lane.pieces(find.range, &secret).map(|(range, mask)| (find.rule, range, mask)));
+            let pieces: Vec<_> = match growing {
+                Some(_) => lane.beginnings(find.range, &secret).collect(),
+                None => lane.pieces(find.range, &secret).collect(),
+            };
+            across.pieces.extend(pieces.into_iter().map(|(range, mask)| (find.rule, range, mask)));
         }
     }
     across
 }
 
 impl Lane {
+    /// Each string of the lane: where it is in `text`, and where it begins in the body.
+    fn strings(&self) -> impl Iterator<Item = (Range<usize>, usize)> {
+        let ends = self.parts.iter().skip(1).map(|(at, _)| *at).chain([self.text.len()]);
+        self.parts.iter().zip(ends).map(|((at, body), end)| (*at..end, *body))
+    }
+
+    /// The last string, where each begins with the one before: such events say everything from the beginning.
+    fn last_where_growing(&self) -> Option<Range<usize>> {
+        let strings: Vec<Range<usize>> = self.strings().map(|(range, _)| range).collect();
+        let grows =
+            |pair: &[Range<usize>]| self.text[pair[1].clone()].starts_with(&self.text[pair[0].clone()]);
+        strings.windows(2).all(grows).then(|| strings.last().cloned()).flatten()
+    }
+
+    /// The places in the body of what each string has of a range of the last one, with its share of the mask.
+    fn beginnings(&self, range: Range<usize>, mask: &[u8]) -> impl Iterator<Item = (Range<usize>, Vec<u8>)> {
+        self.strings().filter_map(move |(string, body)| {
+            let end = range.end.min(string.len());
+            let known = end.checked_sub(range.start).filter(|known| *known > 0)?;
+            Some((body + range.start..body + end, mask[..known].to_vec()))
+        })
+    }
+
     /// The places in the body that a range of the text came from, each with its share of the mask.
     fn pieces(&self, range: Range<usize>, mask: &[u8]) -> impl Iterator<Item = (Range<usize>, Vec<u8>)> {
         let first = self.parts.partition_point(|(at, _)| *at <= range.start).saturating_sub(1);

@@ -247,6 +247,23 @@ fn a_secret_in_pieces_is_masked_in_place() {
 }
 
 #[test]
+fn a_secret_is_masked_in_events_that_say_everything_from_the_beginning() {
+    let secret = fill("my key is ghp_{a36} and more").text;
+    let said = |end: usize| format!("data: {}\n\n", serde_json::json!({"text": secret[..end], "index": 0}));
+    let body: String = (1..secret.len()).step_by(7).chain([secret.len()]).map(said).collect();
+    let after =
+        String::from_utf8(masks().mask_stream(&KEY, body.as_bytes(), Class::Secret).expect("found").bytes)
+            .unwrap();
+    let expected = masked(&secret, Class::Secret);
+    let wanted: String = (1..secret.len())
+        .step_by(7)
+        .chain([secret.len()])
+        .map(|end| format!("data: {}\n\n", serde_json::json!({"text": expected[..end], "index": 0})))
+        .collect();
+    assert_eq!(after, wanted);
+}
+
+#[test]
 fn a_stream_without_secrets_is_not_copied() {
     for template in NO_SECRETS {
         let body = streamed("chat", &fill(template).text, 3);

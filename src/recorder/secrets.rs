@@ -1,0 +1,133 @@
+//! Masks secrets in bodies before anything of them is kept or read.
+
+use bytes::Bytes;
+
+use crate::journal::record::{Capture, Exchange};
+use crate::openai::coding;
+use crate::redact::body::{Class, Masked, Masks};
+
+/// The rules, compiled once.
+pub struct Secrets(Masks);
+
+/// A body of which nobody can say that it holds no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opaque;
+
+impl Default for Secrets {
+    fn default() -> Self {
+        Secrets(Masks::standard())
+    }
+}
+
+impl Secrets {
+    /// Masks both bodies, and notes the hash of each that was changed.
+    ///
+    /// # Errors
+    /// [`Opaque`] where a body cannot be looked through: it is in a coding that is not known, cut in the middle of one, or
+    /// made to cost. It must not be kept.
+    pub fn mask(&self, key: &[u8; 32], exchange: &mut Exchange) -> Result<(), Opaque> {
+        let request =
+            self.masked(key, exchange.request_header("content-encoding"), false, &exchange.request_body)?;
+        let media = exchange.response_header("content-type").unwrap_or_default();
+        let streamed = media.to_ascii_lowercase().starts_with(b"text/event-stream");
+        let coded = exchange.response_header("content-encoding");
+        let response = self.masked(key, coded, streamed, &exchange.response_body)?;
+        let kept = |body: &Bytes, capture| match capture {
+            Capture::Whole => Bytes::copy_from_slice(blake3::hash(body).as_bytes()),
+            _ => Bytes::new(),
+        };
+        if let Some(body) = request {
+            exchange.request_kept_hash = kept(&body, exchange.request_capture());
+            exchange.request_body = body;
+        }
+        if let Some(body) = response {
+            exchange.response_kept_hash = kept(&body, exchange.response_capture());
+            if body.len() != exchange.response_body.len() {
+                // Of a body that was packed anew nobody knows in which pieces it came.
+                exchange.edge_lengths.clear();
+                exchange.edge_micros.clear();
+            }
+            exchange.response_body = body;
+        }
+        Ok(())
+    }
+
+    /// `None` where nothing is to be changed.
+    fn masked(
+        &self,
+        key: &[u8; 32],
+        coded: Option<&[u8]>,
+        streamed: bool,
+        body: &Bytes,
+    ) -> Result<Option<Bytes>, Opaque> {
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let plain = coding::decode(coded, body).ok_or(Opaque)?;
+        let found = match streamed {
+            true => self.0.mask_stream(key, &plain, Class::Secret),
+            false => self.0.mask(key, &plain, Class::Secret),
+        };
+        let Some(Masked { bytes, complete, .. }) = found else { return Ok(None) };
+        if !complete {
+            return Err(Opaque);
+        }
+        coding::encode(coded, bytes).map(|bytes| Some(bytes.into())).ok_or(Opaque)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Header;
+
+    const SECRET: &str = "ghp_TCpcqAB0udIGAxjsRgqqCEGV0pyS6zTA8AR2";
+
+    fn exchange(coded: &str, request: Vec<u8>) -> Exchange {
+        let header = |name: &str, value: &str| Header { name: name.into(), value: value.to_owned().into() };
+        let mut exchange = Exchange { request_body: request.into(), ..Exchange::default() };
+        if !coded.is_empty() {
+            exchange.request_headers.push(header("content-encoding", coded));
+        }
+        exchange.response_headers.push(header("Content-Type", "text/event-stream"));
+        exchange.response_body = format!(
+            "data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\ndata: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n",
+            &SECRET[..20],
+            &SECRET[20..]
+        )
+        .into();
+        exchange.edge_lengths = vec![exchange.response_body.len() as u32];
+        exchange
+    }
+
+    #[test]
+    fn both_bodies_are_masked_in_whatever_coding() {
+        let secrets = Secrets::default();
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"my key is {SECRET}"}}]}}"#);
+        let packed = zstd::bulk::compress(body.as_bytes(), 3).expect("compresses");
+        for (coded, sent) in [("", body.clone().into_bytes()), ("zstd", packed)] {
+            let mut one = exchange(coded, sent.clone());
+            secrets.mask(&[1; 32], &mut one).expect("is looked through");
+            let header = one.request_header("content-encoding");
+            let kept = coding::decode(header, &one.request_body).expect("decodes");
+            let text = String::from_utf8_lossy(&kept);
+            assert!(!text.contains(&SECRET[4..]) && text.contains("my key is ghp_"), "{text}");
+            assert_eq!(one.request_kept_hash, blake3::hash(&one.request_body).as_bytes().as_slice());
+            let answer = String::from_utf8_lossy(&one.response_body).into_owned();
+            assert!(!answer.contains(&SECRET[4..20]) && !answer.contains(&SECRET[20..]), "{answer}");
+            assert!(!one.edge_lengths.is_empty() && !one.response_kept_hash.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_holds_no_secret_stays_and_what_cannot_be_read_is_told() {
+        let secrets = Secrets::default();
+        let mut one = exchange("", b"{\"messages\":[]}".to_vec());
+        one.response_body = Bytes::new();
+        let before = one.clone();
+        assert_eq!(secrets.mask(&[1; 32], &mut one), Ok(()));
+        assert_eq!(one, before);
+        let mut coded = exchange("br", b"anything".to_vec());
+        assert_eq!(secrets.mask(&[1; 32], &mut coded), Err(Opaque));
+    }
+}
