@@ -14,6 +14,7 @@ pub fn decode<'a>(coding: Option<&[u8]>, body: &'a [u8]) -> Option<Cow<'a, [u8]>
     match coding.as_slice() {
         b"" | b"identity" => Some(Cow::Borrowed(body)),
         b"gzip" | b"x-gzip" => read(flate2::read::MultiGzDecoder::new(body), body.len()),
+        b"deflate" => read(flate2::read::ZlibDecoder::new(body), body.len()),
         b"zstd" => read(zstd::stream::read::Decoder::with_buffer(body).ok()?, body.len()),
         _ => None,
     }
@@ -26,6 +27,10 @@ pub fn encode(coding: Option<&[u8]>, body: Vec<u8>) -> Option<Vec<u8>> {
         b"" | b"identity" => Some(body),
         b"gzip" | b"x-gzip" => {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(&body).and_then(|()| encoder.finish()).ok()
+        }
+        b"deflate" => {
+            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(&body).and_then(|()| encoder.finish()).ok()
         }
         b"zstd" => zstd::bulk::compress(&body, 3).ok(),
@@ -55,7 +60,7 @@ mod tests {
         let packed = zstd::bulk::compress(&text, 1).expect("compresses");
         assert_eq!(decode(Some(b"zstd"), &packed).as_deref(), Some(text.as_slice()));
         assert_eq!(decode(None, &text).as_deref(), Some(text.as_slice()));
-        for coding in [None, Some(b"identity".as_slice()), Some(b"gzip"), Some(b"zstd")] {
+        for coding in [None, Some(b"identity".as_slice()), Some(b"gzip"), Some(b"deflate"), Some(b"zstd")] {
             let again = encode(coding, text.clone()).expect("is known");
             assert_eq!(decode(coding, &again).as_deref(), Some(text.as_slice()));
         }

@@ -243,7 +243,8 @@ fn tool_call(request: &Received, out: &mut std::net::TcpStream) -> bool {
 #[test]
 fn requests_of_real_coding_clients_pass_and_are_read() {
     let upstream = Upstream::start(tool_call);
-    let mut serin = Serin::before(upstream.address, "");
+    // Codex asks never to be stored.
+    let mut serin = Serin::before(upstream.address, "[record]\nunstored = \"redacted\"\n");
     let names: Vec<String> = ["claude-code", "codex", "opencode"]
         .iter()
         .flat_map(|name| [1, 2].map(|n| format!("{name}-{n}.http")))
