@@ -142,6 +142,35 @@ fn a_frozen_disk_holds_up_nobody_and_what_does_not_fit_is_a_gap() {
     assert!(gaps.iter().all(|gap| gap.reason == "queue_full" && gap.from_unix_nanos <= gap.to_unix_nanos));
 }
 
+/// The new journal has a key of its own: what was read under the old one's would be found by nobody.
+#[test]
+fn a_conversation_that_begins_as_the_journal_is_lost_goes_on_in_the_new_one() {
+    let mut rig = Rig::new(|config| config.sync = Sync::Always);
+    rig.offer_one();
+    rig.until("the first is durable", |rig| rig.column("full", "") == 1);
+    std::fs::remove_dir_all(rig.dir.path().join("canary")).expect("removes");
+    for entry in std::fs::read_dir(rig.dir.path()).expect("lists") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }
+            .expect("removes");
+    }
+    let asked = json!([user("my name is Ada, and this is the beginning")]);
+    rig.offer(chat("b", SECOND, &asked, "Hello Ada."));
+    let more = json!([asked[0], {"role": "assistant", "content": "Hello Ada."}, user("who am I?")]);
+    rig.offer(chat("c", 60 * SECOND, &more, "Ada."));
+    rig.until("both are durable", |rig| rig.column("full", "") == 3);
+    rig.recorder = None;
+    rig.writer.take().expect("runs").join();
+    let links =
+        Reader::open(rig.dir.path()).expect("opens").filter_map(|next| match next.expect("reads").1 {
+            Record::Link(link) => Some((link.turn, link.kind, link.parent)),
+            _ => None,
+        });
+    let links: Vec<_> = links.collect();
+    let link = |turn: &str, kind: &str, parent: &str| (turn.to_owned(), kind.to_owned(), parent.to_owned());
+    assert_eq!(links, [link("b", "root", ""), link("c", "append", "b")]);
+}
+
 #[test]
 fn recording_goes_down_the_ladder_with_the_room_and_up_again() {
     let faulty = Faulty::default();

@@ -105,7 +105,9 @@ impl Lane {
 
     /// Begins anew where the journal was removed or moved under us. Looked for once a group: what was written in the
     /// same twentieth of a second is gone with the rest.
-    fn come_back(&mut self) {
+    ///
+    /// Comes before an exchange is read: each journal has a key of its own, under which its exchanges are masked and read.
+    pub fn come_back(&mut self) {
         if !self.group.records.is_empty() || self.journal.as_ref().is_some_and(|journal| !journal.is_gone()) {
             return;
         }
@@ -134,7 +136,6 @@ impl Lane {
     }
 
     pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered, reading: Option<Reading>) {
-        self.come_back();
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
         let now = clock::now();
         // Also after a failure: as long as something comes in, the journal is tried again.

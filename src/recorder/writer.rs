@@ -120,6 +120,7 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &Desk) {
     match work {
         Work::Record(mut offered) => {
             let lane = &mut lanes[of(offered.exchange.origin())];
+            lane.come_back();
             let reading = desk.look(lane, &mut offered);
             offered.show();
             lane.take(offered, reading);
