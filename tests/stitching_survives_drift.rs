@@ -86,12 +86,12 @@ fn a_fleet_without_ids_is_stitched() {
         let count = |kind| score.kinds.get(kind).map_or(0, |[all, ..]| *all);
         assert!(score.turns >= 8960, "{}", score.turns);
         for (kind, least) in [
-            ("retry", 90),
-            ("branch", 150),
-            ("window", 550),
-            ("compaction", 160),
-            ("spawned", 100),
-            ("regenerate", 50),
+            ("retry", 105),
+            ("branch", 200),
+            ("window", 663),
+            ("compaction", 196),
+            ("spawned", 150),
+            ("regenerate", 60),
         ] {
             assert!(count(kind) >= least, "only {} of {kind}", count(kind));
         }

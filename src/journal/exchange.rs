@@ -171,7 +171,7 @@ pub enum Level {
 }
 
 impl End {
-    const ALL: [End; 9] = [
+    pub const ALL: [End; 9] = [
         End::Complete,
         End::StreamError,
         End::ClientCancelled,

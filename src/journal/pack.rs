@@ -8,6 +8,7 @@ use super::piece::{self, Run};
 use super::record::{List, Record, Stream};
 use super::segment::Class;
 use super::{Lsn, events};
+use crate::openai::sse;
 use crate::recent::Recent;
 
 /// Elements of one list record. A body of ten thousand messages takes six hundred references.
@@ -124,9 +125,8 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
 
 /// Whether the response is a stream of events.
 fn is_stream(exchange: &Exchange) -> bool {
-    let media = exchange.response_header("content-type").unwrap_or_default();
     let encoded = exchange.response_header("content-encoding").is_some();
-    !encoded && media.to_ascii_lowercase().starts_with(b"text/event-stream")
+    !encoded && sse::is_stream(exchange.response_header("content-type"))
 }
 
 impl Packing<'_> {

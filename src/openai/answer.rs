@@ -25,7 +25,7 @@ impl Answer {
         content_encoding: Option<&[u8]>,
         body: &[u8],
     ) -> Answer {
-        let streamed = starts_with(content_type.unwrap_or_default(), b"text/event-stream");
+        let streamed = sse::is_stream(content_type);
         let mut answer = Answer { streamed, ..Answer::default() };
         let Some(body) = coding::decode(content_encoding, body) else { return answer };
         if streamed {
@@ -42,10 +42,6 @@ impl Answer {
         parser.push(body, &mut |event| fold.event(api, event.name, event.data));
         self.parsed = self.fold.malformed == 0 && parser.dropped() == 0;
     }
-}
-
-fn starts_with(value: &[u8], prefix: &[u8]) -> bool {
-    value.trim_ascii_start().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 #[cfg(test)]

@@ -4,6 +4,13 @@
 //! the start is dropped; a blank line ends an event; an event without data is not dispatched; what stands after the
 //! last blank line is not an event. Nothing is decoded: names and data are bytes.
 
+/// Whether a media type is that of server-sent events.
+pub fn is_stream(content_type: Option<&[u8]>) -> bool {
+    const MEDIA: &[u8] = b"text/event-stream";
+    let media = content_type.unwrap_or_default().trim_ascii_start();
+    media.get(..MEDIA.len()).is_some_and(|start| start.eq_ignore_ascii_case(MEDIA))
+}
+
 /// One event. The slices live until the callback returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {

@@ -6,6 +6,8 @@ use hyper::header::{
     PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
+use crate::openai::sse;
+
 /// Our own request headers begin with this; they are addressed to us and never travel on.
 const OURS: &str = "x-serin-";
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -65,9 +67,7 @@ pub fn ensure_id(headers: &mut HeaderMap, made: &str) -> Option<HeaderValue> {
 
 /// Asks an nginx on the way to the client to pass a stream on as it comes; who has said something about it is not overruled.
 pub fn ask_not_to_buffer(headers: &mut HeaderMap) {
-    let streams =
-        headers.get(CONTENT_TYPE).is_some_and(|content| content.as_bytes().starts_with(b"text/event-stream"));
-    if streams {
+    if sse::is_stream(headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)) {
         headers.entry(ACCEL_BUFFERING).or_insert(HeaderValue::from_static("no"));
     }
 }

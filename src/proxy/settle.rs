@@ -236,7 +236,7 @@ impl Books {
 
     fn start_at_zero(&self, upstreams: &[&str]) {
         for name in upstreams {
-            for end in ENDS {
+            for end in ends() {
                 self.requests.with_label_values(&[name, end.name()]);
             }
             for class in CLASSES {
@@ -309,16 +309,9 @@ fn cancels(metrics: &Metrics) -> (HistogramVec, HistogramVec) {
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// Ends the path can see; an error inside a stream is found by whoever reads it, off the path.
-const ENDS: [End; 8] = [
-    End::Complete,
-    End::ClientCancelled,
-    End::UpstreamCut,
-    End::UpstreamRefused,
-    End::TimeoutHead,
-    End::TimeoutIdle,
-    End::Shutdown,
-    End::ProxyRefused,
-];
+fn ends() -> impl Iterator<Item = End> {
+    End::ALL.into_iter().filter(|end| *end != End::StreamError)
+}
 
 fn phase(phase: Phase) -> &'static str {
     match phase {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::journal::record::{Capture, Exchange};
-use crate::openai::coding;
+use crate::openai::{coding, sse};
 use crate::redact::body::{Class, Masked, Masks};
 
 /// The rules, compiled once.
@@ -28,8 +28,7 @@ impl Secrets {
     pub fn mask(&self, key: &[u8; 32], exchange: &mut Exchange) -> Result<(), Opaque> {
         let request =
             self.masked(key, exchange.request_header("content-encoding"), false, &exchange.request_body)?;
-        let media = exchange.response_header("content-type").unwrap_or_default();
-        let streamed = media.to_ascii_lowercase().starts_with(b"text/event-stream");
+        let streamed = sse::is_stream(exchange.response_header("content-type"));
         let coded = exchange.response_header("content-encoding");
         let response = self.masked(key, coded, streamed, &exchange.response_body)?;
         let kept = |body: &Bytes, capture| match capture {

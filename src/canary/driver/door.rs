@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::fidelity::judge::Failure;
 use crate::fidelity::tag;
+use crate::openai::sse;
 use crate::tls::files::Live;
 
 /// Bounds of one exchange.
@@ -153,8 +154,7 @@ impl Door {
             retry_after: text(&head.headers, RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.trim().parse().ok())
                 .map(Duration::from_secs),
-            is_event_stream: text(&head.headers, CONTENT_TYPE.as_str())
-                .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")),
+            is_event_stream: sse::is_stream(head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes)),
             body: taken.freeze(),
             broken,
         }
