@@ -154,8 +154,8 @@ struct Desk {
 }
 
 impl Desk {
-    /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Nothing that was masked is read: a
-    /// conversation is found by the same words now and whenever it is stitched again.
+    /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Masks come
+    /// before reading: so a conversation is found by the same words now and whenever it is stitched again.
     fn look(&self, lane: &mut Lane, offered: &mut Offered) -> Option<Reading> {
         hash(&mut offered.exchange);
         let masks = offered.mode < Mode::Full;
