@@ -249,6 +249,14 @@ impl Conversations {
         is_turn(exchange).then(|| Reading::of(&self.source.key, &mut self.memo, exchange))
     }
 
+    /// The conversation of a turn, as far as the last commit; `None` for one that is not known.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn conversation_of(&self, turn: &str) -> Result<Option<String>> {
+        Ok(self.index.link(turn)?.map(|link| link.conversation))
+    }
+
     /// Notes that exchanges went unrecorded.
     ///
     /// # Errors

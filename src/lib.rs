@@ -10,6 +10,7 @@ pub mod config;
 pub mod conversation;
 pub mod fidelity;
 pub mod ids;
+pub mod import;
 pub mod journal;
 pub mod log;
 pub mod metrics;

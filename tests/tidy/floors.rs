@@ -29,6 +29,7 @@ pub const SERIN: Floors = Floors {
         ("upstream", 5),
         ("trace", 5),
         ("recorder", 4),
+        ("import", 4),
         ("conversation", 3),
         ("server", 2),
         ("journal", 2),
