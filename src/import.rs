@@ -20,6 +20,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
+use crate::clock;
 use crate::conversation::reading::{is_turn, judge};
 use crate::conversation::{Conversations, Error, Wish};
 use crate::journal::{self, Exchange};
@@ -167,12 +168,12 @@ pub fn run(
             Err(bad) => importing.refuse(&bad),
             Ok(input) => match format.or_else(|| source::detect(&input.bytes)) {
                 Some(Format::Batch) => batches.push(input),
-                Some(format) => importing.take_all(open(format, &input))?,
+                Some(format) => importing.take_all(&input.name, open(format, &input))?,
                 None => importing.refuse(&source::unknown(&input)),
             },
         }
     }
-    importing.take_all(Ok(batch::read(&batches)))?;
+    importing.take_all("batch", Ok(batch::read(&batches)))?;
     importing.commit()?;
     importing.counted.conversations = importing.conversations.len() as u64;
     Ok(importing.counted)
@@ -206,9 +207,9 @@ impl Importing<'_> {
         (self.complain)(bad);
     }
 
-    fn take_all(&mut self, outcomes: Result<Outcomes, Bad>) -> Result<(), Error> {
+    fn take_all(&mut self, file: &str, outcomes: Result<Outcomes, Bad>) -> Result<(), Error> {
         match outcomes {
-            Ok(mut outcomes) => outcomes.try_for_each(|outcome| self.take(outcome)),
+            Ok(mut outcomes) => outcomes.try_for_each(|outcome| self.take(file, outcome)),
             Err(bad) => {
                 self.refuse(&bad);
                 Ok(())
@@ -216,7 +217,7 @@ impl Importing<'_> {
         }
     }
 
-    fn take(&mut self, outcome: Outcome) -> Result<(), Error> {
+    fn take(&mut self, file: &str, outcome: Outcome) -> Result<(), Error> {
         match outcome {
             Err(bad) => {
                 self.counted.bad += 1;
@@ -224,7 +225,7 @@ impl Importing<'_> {
             }
             Ok(exchange) if !is_turn(&exchange) => self.counted.others += 1,
             Ok(exchange) if self.has(&exchange.id)? => self.counted.known += 1,
-            Ok(exchange) => self.record(exchange)?,
+            Ok(exchange) => self.record(file, exchange)?,
         }
         Ok(())
     }
@@ -233,8 +234,8 @@ impl Importing<'_> {
         Ok(self.taken.contains(id) || self.into.conversation_of(id)?.is_some())
     }
 
-    fn record(&mut self, mut exchange: Exchange) -> Result<(), Error> {
-        let id = exchange.id.clone();
+    fn record(&mut self, file: &str, mut exchange: Exchange) -> Result<(), Error> {
+        let (id, started) = (exchange.id.clone(), clock::rfc3339(exchange.started_unix_nanos));
         let reading = self.into.read(&exchange);
         if let Some(reading) = &reading {
             let end = judge(&exchange, &reading.answer);
@@ -244,8 +245,10 @@ impl Importing<'_> {
         match self.into.record_read(exchange, reading, Wish::ALL) {
             Err(Error::Journal(journal::Error::TooLarge { bytes, limit })) => {
                 self.counted.bad += 1;
-                let says = format!("an exchange of {bytes} bytes is over the limit of {limit}; leave it out");
-                (self.complain)(&Bad { file: format!("exchange {id}"), place: Place::Whole, says });
+                let says = format!(
+                    "the exchange of {started} has {bytes} bytes, the limit is {limit}; leave it out"
+                );
+                (self.complain)(&Bad { file: file.to_owned(), place: Place::Whole, says });
                 return Ok(());
             }
             recorded => recorded?,

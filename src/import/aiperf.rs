@@ -13,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::draft::{self, Draft, Making, Reply};
-use super::source::lines;
+use super::source::{values, why};
 use super::{Bad, Format, Input, Outcome, Outcomes, Place};
 use crate::openai::Api;
 
@@ -27,6 +27,7 @@ struct Listed<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Session<'a> {
     #[serde(default)]
     session_id: Option<String>,
@@ -36,6 +37,7 @@ struct Session<'a> {
 
 /// What tells the interfaces apart, and what a chat was about.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Body<'a> {
     #[serde(borrow, default)]
     messages: Option<Vec<&'a RawValue>>,
@@ -89,9 +91,8 @@ fn payloads(input: &Input) -> Result<(Vec<Payload>, Vec<Bad>), Bad> {
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     let Ok(listed) = serde_json::from_slice::<Listed<'_>>(&input.bytes) else {
         let name = input.stem.rsplit('/').next().unwrap_or_default();
-        for (number, bytes) in lines(&input.bytes) {
-            let (name, session) = (name.to_owned(), input.stem.clone());
-            found.push(Payload { place: Place::Line(number), name, session, bytes });
+        for (place, bytes) in values(&input.bytes) {
+            found.push(Payload { place, name: name.to_owned(), session: input.stem.clone(), bytes });
         }
         return Ok((found, bad));
     };
@@ -109,8 +110,10 @@ fn payloads(input: &Input) -> Result<(Vec<Payload>, Vec<Bad>), Bad> {
                 }));
             }
             Err(error) => {
-                let says =
-                    format!("{error}; a session is an object with session_id and payloads, a list of bodies");
+                let says = format!(
+                    "{}; a session is an object with session_id and payloads, a list of bodies",
+                    why(&error)
+                );
                 bad.push(input.bad(place, says));
             }
         }
@@ -120,7 +123,7 @@ fn payloads(input: &Input) -> Result<(Vec<Payload>, Vec<Bad>), Bad> {
 
 fn draft_of(payload: &Payload, next: Option<&Payload>) -> Result<Draft, String> {
     let body: Body<'_> = serde_json::from_slice(&payload.bytes)
-        .map_err(|error| format!("{error}; each body is one JSON object, on one line"))?;
+        .map_err(|error| format!("{}; each body is one JSON object, on one line", why(&error)))?;
     let api = body
         .api()
         .ok_or("is no request body: none of messages, input, prompt, text and input_ids is in it")?;

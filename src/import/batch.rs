@@ -7,13 +7,14 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::draft::{self, Draft, Making, Reply};
-use super::source::lines;
+use super::source::{lines, why};
 use super::{Bad, Format, Input, Outcomes, Place};
 use crate::journal::Header;
 
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Line<'a> {
     custom_id: String,
     #[serde(default)]
@@ -29,6 +30,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Response<'a> {
     status_code: u16,
     #[serde(default)]
@@ -122,7 +124,10 @@ pub fn read(inputs: &[Input]) -> Outcomes {
 impl Lines {
     fn take(&mut self, file: usize, line: usize, text: &Bytes) -> Result<(), String> {
         let read: Line<'_> = serde_json::from_slice(text).map_err(|error| {
-            format!("{error}; a line is an object with custom_id, url and body, or custom_id and response")
+            format!(
+                "{}; a line is an object with custom_id, url and body, or custom_id and response",
+                why(&error)
+            )
         })?;
         let slice = |raw: &RawValue| text.slice_ref(raw.get().as_bytes());
         let Line { custom_id, method, url, body, response, error } = read;

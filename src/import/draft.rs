@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::{Format, Input};
 use crate::journal::{Capture, End, Exchange, Header, Level, Phase};
+use crate::openai::Api;
 use crate::{ids, redact};
 
 /// Who answered, as far as is known.
@@ -46,6 +47,14 @@ pub struct Reply {
     pub edge_micros: Vec<u32>,
     /// What the answer was taken from, where nobody has recorded it.
     pub taken_from: Option<&'static str>,
+}
+
+impl Draft {
+    /// Whether this is a turn of a conversation.
+    pub fn is_turn(&self) -> bool {
+        let path = self.target.split('?').next().unwrap_or_default();
+        self.method == "POST" && Api::of_path(path).is_some()
+    }
 }
 
 impl Reply {
@@ -173,7 +182,8 @@ pub fn target(url: &str) -> Option<String> {
         None => return None,
     };
     let (place, query) = path.split_once('?').map_or((path, None), |(place, query)| (place, Some(query)));
-    let interfaces = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"];
+    // SGLang's `/generate` is no name of its own: other services have paths that end so.
+    let interfaces = Api::ALL.into_iter().filter(|api| *api != Api::Generate).map(Api::path);
     let place = interfaces.into_iter().find(|known| place.ends_with(known)).unwrap_or(place);
     let place = if place.is_empty() { "/" } else { place };
     Some(redact::target(&query.map_or_else(|| place.to_owned(), |query| format!("{place}?{query}"))))

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::draft::{self, Draft, Making, Reply};
+use super::source::why;
 use super::{Bad, Format, Input, Outcomes, Place};
 use crate::journal::Header;
 use crate::redact;
@@ -33,7 +34,7 @@ struct Started {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 struct Entry {
     started_date_time: String,
     #[serde(default)]
@@ -47,7 +48,7 @@ struct Entry {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 struct Request {
     method: String,
     url: String,
@@ -58,6 +59,7 @@ struct Request {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Response {
     status: u16,
     #[serde(default)]
@@ -128,35 +130,28 @@ fn nanos(text: &str) -> Option<u64> {
 
 fn entry(raw: &[u8]) -> Result<Draft, String> {
     let entry: Entry =
-        serde_json::from_slice(raw).map_err(|error| format!("{error}; mend it or leave it out"))?;
+        serde_json::from_slice(raw).map_err(|error| format!("{}; mend it or leave it out", why(&error)))?;
     let started = nanos(&entry.started_date_time).ok_or_else(|| {
         let text = &entry.started_date_time;
         format!("startedDateTime {text:?} is no time after 1970 as RFC 3339 writes it, such as 2026-01-02T03:04:05.678Z")
     })?;
-    let target = draft::target(&entry.request.url).ok_or_else(|| {
-        format!("request.url {:?} is no URL; give one with http:// or https://", entry.request.url)
-    })?;
-    let has_body = entry.request.method == "POST";
-    let request_body = match entry.request.post_data.unwrap_or_default().bytes("request.postData")? {
-        Some(body) => body,
-        None if has_body => {
-            return Err(
-                "request.postData has no text: the body was not saved; export again with bodies".into()
-            );
-        }
-        None => Bytes::new(),
-    };
-    let mut headers = map(&entry.request.headers, "request.headers")?;
-    drop_coding(&mut headers, &request_body);
     let mut draft = Draft {
         name: entry.started_date_time,
         started_unix_nanos: started,
         method: entry.request.method,
-        target,
-        request_headers: recorded(&headers),
-        request_body,
+        // What has no path is nothing that a model was asked.
+        target: draft::target(&entry.request.url).unwrap_or_default(),
         ..Draft::default()
     };
+    if !draft.is_turn() {
+        return Ok(draft);
+    }
+    let body = entry.request.post_data.unwrap_or_default().bytes("request.postData")?;
+    draft.request_body =
+        body.ok_or("request.postData has no text: the body was not saved; export again with bodies")?;
+    let mut headers = map(&entry.request.headers, "request.headers")?;
+    drop_coding(&mut headers, &draft.request_body);
+    draft.request_headers = recorded(&headers);
     // A status of 0 stands for an answer that never came.
     if entry.response.status != 0 {
         draft.reply = Some(reply(entry.response, entry.time, entry.timings, entry.sse)?);
@@ -391,6 +386,14 @@ mod tests {
             says[4].contains("entry 5: _sse has parts of 5 bytes together where the body has 0"),
             "{says:?}"
         );
+    }
+
+    #[test]
+    fn what_is_no_turn_is_not_looked_into() {
+        let entry = r#"{"startedDateTime":"2026-01-02T00:00:01Z","request":{"method":"POST","url":"data:x","headers":[{"name":"a b"}]},
+          "response":{"status":200},"_sse":[[1,5]]}"#;
+        let found = har(&[entry]);
+        assert_eq!(found[0].as_ref().expect("is good").target, "");
     }
 
     #[test]

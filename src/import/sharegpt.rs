@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::draft::{self, Draft, Making, Reply};
-use super::source::lines;
+use super::source::{values, why};
 use super::{Bad, Format, Input, Outcome, Outcomes, Place};
 use crate::ids;
 use crate::openai::Api;
@@ -16,6 +16,7 @@ const MOST_MESSAGES: usize = 10_000;
 const MOST_BYTES: usize = 64 << 20;
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Item<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
@@ -25,6 +26,7 @@ struct Item<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with from and value")]
 struct Said {
     #[serde(alias = "role")]
     from: String,
@@ -84,7 +86,7 @@ pub fn read(input: &Input) -> Result<Outcomes, Bad> {
         let slice = |raw: &RawValue| input.bytes.slice_ref(raw.get().as_bytes());
         (1..).zip(raw).map(|(number, raw)| (Place::Entry(number), slice(raw))).collect()
     } else {
-        lines(&input.bytes).map(|(number, line)| (Place::Line(number), line)).collect()
+        values(&input.bytes)
     };
     let (input, mut making) = (input.clone(), Making::new(Format::ShareGpt));
     let conversations = items
@@ -104,7 +106,7 @@ pub fn read(input: &Input) -> Result<Outcomes, Bad> {
 
 fn conversation(input: &Input, place: Place, raw: &Bytes) -> Result<Conversation, String> {
     let item: Item<'_> = serde_json::from_slice(raw).map_err(|error| {
-        format!("{error}; an entry is an object with conversations, a list of from and value")
+        format!("{}; an entry is an object with conversations, a list of from and value", why(&error))
     })?;
     if raw.len() > MOST_BYTES || item.conversations.len() > MOST_MESSAGES {
         return Err(format!(

@@ -133,6 +133,21 @@ pub fn unknown(input: &Input) -> Bad {
     input.bad(Place::Whole, says)
 }
 
+/// The values of a file: itself where it is one, else one on each line.
+pub fn values(bytes: &Bytes) -> Vec<(Place, Bytes)> {
+    match serde_json::from_slice::<&RawValue>(bytes) {
+        Ok(whole) => vec![(Place::Entry(1), bytes.slice_ref(whole.get().as_bytes()))],
+        Err(_) => lines(bytes).map(|(number, line)| (Place::Line(number), line)).collect(),
+    }
+}
+
+/// What is wrong with an entry, without the place in it: lines are counted in the file, not in the entry.
+pub fn why(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).map(str::to_owned).unwrap_or(text)
+}
+
 /// The lines of a file that are not blank, with their numbers from 1 on.
 pub fn lines(bytes: &Bytes) -> impl Iterator<Item = (usize, Bytes)> + use<> {
     let (bytes, mut from, mut number) = (bytes.clone(), 0, 0);
@@ -174,6 +189,14 @@ mod tests {
         let found: Vec<_> = lines(&Bytes::from("a\n\n  \r\n b \r\nc")).collect();
         assert_eq!(found, [(1, Bytes::from("a")), (4, Bytes::from("b")), (5, Bytes::from("c"))]);
         assert_eq!(lines(&Bytes::new()).count(), 0);
+    }
+
+    #[test]
+    fn a_file_is_one_value_or_has_one_on_each_line() {
+        let whole = values(&Bytes::from("\n{\n\"a\": 1}\n"));
+        assert_eq!(whole, [(Place::Entry(1), Bytes::from("{\n\"a\": 1}"))]);
+        let lines = values(&Bytes::from("{}\n{\n"));
+        assert_eq!(lines, [(Place::Line(1), Bytes::from("{}")), (Place::Line(2), Bytes::from("{"))]);
     }
 
     #[test]
