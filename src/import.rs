@@ -4,7 +4,7 @@
 //! their turns were taken. What it cannot use is a [`Bad`] in its place, and the reader goes on behind it.
 //!
 //! An exchange's id is made of its time and of what it holds, so what was imported before is known by its id. Formats
-//! without times have their entries a millisecond apart from 1970 on: an invented date would be believed by somebody.
+//! without times have their entries a second apart from 1970 on: an invented date would be believed by somebody.
 //! Only turns of a conversation are taken; a browser's recording is full of pictures and scripts.
 
 mod aiperf;
@@ -99,6 +99,16 @@ pub enum Place {
     Entry(usize),
     /// A line, from 1 on.
     Line(usize),
+}
+
+impl Place {
+    /// The number of the entry or line; 0 for all of a file.
+    fn number(self) -> usize {
+        match self {
+            Place::Whole => 0,
+            Place::Entry(number) | Place::Line(number) => number,
+        }
+    }
 }
 
 impl fmt::Display for Bad {

@@ -63,6 +63,8 @@ struct Message<'a> {
 #[derive(Clone)]
 struct Payload {
     place: Place,
+    /// Its place among the payloads of an entry.
+    turn: usize,
     /// What the format calls the session, and what the journal will.
     name: String,
     session: String,
@@ -79,8 +81,7 @@ pub fn read(input: &Input) -> Result<Outcomes, Bad> {
     let exchanges = (0..payloads.len()).map(move |at| -> Outcome {
         let payload = &payloads[at];
         let next = payloads.get(at + 1).filter(|next| next.session == payload.session);
-        let mut draft = draft_of(payload, next).map_err(|says| input.bad(payload.place, says))?;
-        draft.started_unix_nanos = making.next_time();
+        let draft = draft_of(payload, next).map_err(|says| input.bad(payload.place, says))?;
         Ok(making.exchange(draft))
     });
     Ok(Box::new(bad.into_iter().map(Err).chain(exchanges)))
@@ -92,7 +93,7 @@ fn payloads(input: &Input) -> Result<(Vec<Payload>, Vec<Bad>), Bad> {
     let Ok(listed) = serde_json::from_slice::<Listed<'_>>(&input.bytes) else {
         let name = input.stem.rsplit('/').next().unwrap_or_default();
         for (place, bytes) in values(&input.bytes) {
-            found.push(Payload { place, name: name.to_owned(), session: input.stem.clone(), bytes });
+            found.push(Payload { place, turn: 0, name: name.to_owned(), session: input.stem.clone(), bytes });
         }
         return Ok((found, bad));
     };
@@ -102,8 +103,9 @@ fn payloads(input: &Input) -> Result<(Vec<Payload>, Vec<Bad>), Bad> {
             Ok(Session { session_id, payloads }) => {
                 let name = session_id.unwrap_or_else(|| number.to_string());
                 let session = draft::session(input, &name);
-                found.extend(payloads.into_iter().map(|payload| Payload {
+                found.extend((0..).zip(payloads).map(|(turn, payload)| Payload {
                     place,
+                    turn,
                     name: name.clone(),
                     session: session.clone(),
                     bytes: input.bytes.slice_ref(payload.get().as_bytes()),
@@ -132,6 +134,7 @@ fn draft_of(payload: &Payload, next: Option<&Payload>) -> Result<Draft, String> 
     Ok(Draft {
         name: payload.name.clone(),
         session: Some(payload.session.clone()),
+        started_unix_nanos: draft::time(payload.place.number(), payload.turn),
         method: "POST".into(),
         target: api.path().into(),
         request_headers: vec![draft::json()],

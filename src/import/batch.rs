@@ -106,7 +106,7 @@ pub fn read(inputs: &[Input]) -> Outcomes {
     let mut making = Making::new(Format::Batch);
     let exchanges = pairs.into_iter().map(move |(asked, answered)| {
         let created = answered.as_ref().and_then(|answered| answered.created);
-        let started_unix_nanos = created.unwrap_or_else(|| making.next_time());
+        let started_unix_nanos = created.unwrap_or_else(|| draft::time(asked.line, 0));
         Ok(making.exchange(Draft {
             name: asked.custom_id,
             started_unix_nanos,
@@ -202,14 +202,14 @@ mod tests {
 
     #[test]
     fn requests_and_answers_are_joined_wherever_they_stand() {
-        let both = format!("{ANSWERED}{ASKED}");
+        let both = format!("{ASKED}{ANSWERED}");
         let wanted = all(&[ASKED, ANSWERED]);
         assert_eq!(all(&[&both]), wanted);
         assert_eq!(all(&[ANSWERED, ASKED]), wanted);
         let [Ok(b), Ok(a)] = wanted.as_slice() else { panic!("{wanted:?}") };
         assert_eq!(
             (b.target.as_str(), b.status, b.started_unix_nanos),
-            ("/v1/chat/completions", 429, 1_000_000)
+            ("/v1/chat/completions", 429, 1_000_000_000)
         );
         assert_eq!(b.request_body.as_ref(), br#"{"model":"m", "messages":[]}"#, "as it stands there");
         assert_eq!((a.target.as_str(), a.started_unix_nanos), ("/v1/responses", 1_767_319_445_000_000_000));

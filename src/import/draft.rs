@@ -70,19 +70,11 @@ pub struct Making {
     format: Format,
     /// How often the same was there before in this file: a request may really have been made twice.
     seen: HashMap<[u8; 16], u32>,
-    /// Entries so far, for formats without times.
-    made: u64,
 }
 
 impl Making {
     pub fn new(format: Format) -> Making {
-        Making { format, seen: HashMap::new(), made: 0 }
-    }
-
-    /// A time for an entry whose source has none: a millisecond behind the one before it.
-    pub fn next_time(&mut self) -> u64 {
-        self.made += 1;
-        self.made.saturating_mul(MILLISECOND)
+        Making { format, seen: HashMap::new() }
     }
 
     pub fn exchange(&mut self, draft: Draft) -> Exchange {
@@ -187,6 +179,12 @@ pub fn target(url: &str) -> Option<String> {
     let place = interfaces.into_iter().find(|known| place.ends_with(known)).unwrap_or(place);
     let place = if place.is_empty() { "/" } else { place };
     Some(redact::target(&query.map_or_else(|| place.to_owned(), |query| format!("{place}?{query}"))))
+}
+
+/// A time for what has none, by its place alone: a second for each entry, and a millisecond for each turn in it. Entries
+/// before it that are mended or found bad do not change it, and so not the id.
+pub fn time(entry: usize, turn: usize) -> u64 {
+    (entry as u64).saturating_mul(1000).saturating_add(turn as u64).saturating_mul(MILLISECOND)
 }
 
 /// What an entry lies in, as the name of its session: alone, the names in two files may be the same.

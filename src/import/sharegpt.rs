@@ -65,6 +65,7 @@ struct Choice<'a> {
 
 /// A conversation that was found to be good.
 struct Conversation {
+    number: usize,
     name: String,
     session: String,
     model: Option<String>,
@@ -97,11 +98,7 @@ pub fn read(input: &Input) -> Result<Outcomes, Bad> {
         Ok(conversation) => turns(conversation),
         Err(bad) => Box::new(std::iter::once(Err(bad))) as Box<dyn Iterator<Item = Result<Draft, Bad>>>,
     });
-    Ok(Box::new(turns.map(move |draft| -> Outcome {
-        let mut draft = draft?;
-        draft.started_unix_nanos = making.next_time();
-        Ok(making.exchange(draft))
-    })))
+    Ok(Box::new(turns.map(move |draft| -> Outcome { Ok(making.exchange(draft?)) })))
 }
 
 fn conversation(input: &Input, place: Place, raw: &Bytes) -> Result<Conversation, String> {
@@ -125,12 +122,18 @@ fn conversation(input: &Input, place: Place, raw: &Bytes) -> Result<Conversation
     }
     let id = item.id.map(|id| serde_json::from_str(id.get()).unwrap_or_else(|_| id.get().to_owned()));
     // Without a name it is one by its place and its words.
-    let session = id.clone().filter(|id| !id.is_empty()).unwrap_or_else(|| {
-        let (Place::Entry(number) | Place::Line(number)) = place else { return String::new() };
-        format!("{number}-{}", ids::hex(&blake3::hash(raw).as_bytes()[..8]))
-    });
+    let session = id
+        .clone()
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| format!("{}-{}", place.number(), ids::hex(&blake3::hash(raw).as_bytes()[..8])));
     let session = draft::session(input, &session);
-    Ok(Conversation { name: id.unwrap_or_default(), session, model: item.model, said })
+    Ok(Conversation {
+        number: place.number(),
+        name: id.unwrap_or_default(),
+        session,
+        model: item.model,
+        said,
+    })
 }
 
 const ASSISTANT: &str = "assistant";
@@ -168,6 +171,7 @@ fn turn(conversation: &Conversation, place: usize) -> Draft {
     Draft {
         name: conversation.name.clone(),
         session: Some(conversation.session.clone()),
+        started_unix_nanos: draft::time(conversation.number, place),
         method: "POST".into(),
         target: Api::Chat.path().into(),
         request_headers: vec![draft::json()],

@@ -67,6 +67,27 @@ fn what_was_imported_before_is_not_imported_again() {
 }
 
 #[test]
+fn mending_one_entry_adds_that_entry_alone() {
+    let good = |said: &str| {
+        format!(r#"{{"conversations":[{{"from":"human","value":"{said}"}},{{"from":"gpt","value":"b"}}]}}"#)
+    };
+    let (first, second, third) = (good("one"), good("two"), good("three"));
+    let asked =
+        |id: &str| format!(r#"{{"custom_id":"{id}","url":"/v1/chat/completions","body":{{"messages":[]}}}}"#);
+    for texts in [
+        [format!("[{first},7,{third}]"), format!("[{first},{second},{third}]")],
+        [format!("{first}\n7\n{third}"), format!("{first}\n{second}\n{third}")],
+        [format!("{}\n7\n{}", asked("a"), asked("c")), [asked("a"), asked("b"), asked("c")].join("\n")],
+    ] {
+        let desk = Desk::new(&[("file", &texts[0])]);
+        assert_eq!(desk.import(&["file"]).0.exchanges, 2, "{texts:?}");
+        std::fs::write(desk.dir.path().join("file"), &texts[1]).expect("writes");
+        let (counted, _) = desk.import(&["file"]);
+        assert_eq!((counted.exchanges, counted.known), (1, 2), "{texts:?}");
+    }
+}
+
+#[test]
 fn a_folder_of_payloads_becomes_a_conversation_for_each_file() {
     let line = |said: &str| format!("{{\"messages\":[{said}]}}\n");
     let (asked, told) = (r#"{"role":"user","content":"a"}"#, r#"{"role":"assistant","content":"b"}"#);
