@@ -140,7 +140,6 @@ fn draft_of(payload: &Payload, next: Option<&Payload>) -> Result<Draft, String> 
         request_headers: vec![draft::json()],
         request_body: payload.bytes.clone(),
         reply: reply.map(|body| Reply { taken_from: Some(TAKEN_FROM), ..Reply::json(200, body.into()) }),
-        ..Draft::default()
     })
 }
 

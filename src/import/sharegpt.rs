@@ -178,7 +178,6 @@ fn turn(conversation: &Conversation, place: usize) -> Draft {
         // Texts are always JSON.
         request_body: request.unwrap_or_default().into(),
         reply: Some(Reply::json(200, response.unwrap_or_default().into())),
-        ..Draft::default()
     }
 }
 
