@@ -24,6 +24,7 @@ use crate::clock;
 use crate::conversation::reading::{is_turn, judge};
 use crate::conversation::{Conversations, Error, Wish};
 use crate::journal::{self, Exchange};
+use crate::recorder::secrets::Secrets;
 
 /// Bytes that are made durable at once.
 const BATCH: usize = 4 << 20;
@@ -153,17 +154,20 @@ pub struct Counted {
     pub unusable: u64,
 }
 
-/// Reads files, and folders of files, into a journal; calls `complain` with each thing that could not be used.
+/// Reads files, and folders of files, into a journal; calls `complain` with each thing that could not be used. `secrets`
+/// masks what looks like one; without it bodies are taken as they are.
 ///
 /// # Errors
 /// What the journal says. What was imported until then stays, and importing again goes on behind it.
 pub fn run(
     paths: &[PathBuf],
     format: Option<Format>,
+    secrets: Option<&Secrets>,
     into: &mut Conversations,
     complain: &mut dyn FnMut(&Bad),
 ) -> Result<Counted, Error> {
     let mut importing = Importing {
+        secrets,
         into,
         complain,
         counted: Counted::default(),
@@ -201,6 +205,7 @@ fn open(format: Format, input: &Input) -> Result<Outcomes, Bad> {
 
 /// An import under way.
 struct Importing<'a> {
+    secrets: Option<&'a Secrets>,
     into: &'a mut Conversations,
     complain: &'a mut dyn FnMut(&Bad),
     counted: Counted,
@@ -246,6 +251,13 @@ impl Importing<'_> {
 
     fn record(&mut self, file: &str, mut exchange: Exchange) -> Result<(), Error> {
         let (id, started) = (exchange.id.clone(), clock::rfc3339(exchange.started_unix_nanos));
+        let key = self.into.mask_key();
+        if self.secrets.is_some_and(|secrets| secrets.mask(&key, &mut exchange).is_err()) {
+            let says = format!(
+                "the exchange of {started} cannot be looked through for secrets; set [record] mode = \"full\" to take it as it is"
+            );
+            return self.leave_out(file, says);
+        }
         let reading = self.into.read(&exchange);
         if let Some(reading) = &reading {
             let end = judge(&exchange, &reading.answer);
@@ -254,12 +266,10 @@ impl Importing<'_> {
         }
         match self.into.record_read(exchange, reading, Wish::ALL) {
             Err(Error::Journal(journal::Error::TooLarge { bytes, limit })) => {
-                self.counted.bad += 1;
                 let says = format!(
                     "the exchange of {started} has {bytes} bytes, the limit is {limit}; leave it out"
                 );
-                (self.complain)(&Bad { file: file.to_owned(), place: Place::Whole, says });
-                return Ok(());
+                return self.leave_out(file, says);
             }
             recorded => recorded?,
         };
@@ -267,6 +277,12 @@ impl Importing<'_> {
         self.uncommitted.push(id.clone());
         self.taken.insert(id);
         if self.into.pending_bytes() >= BATCH { self.commit() } else { Ok(()) }
+    }
+
+    fn leave_out(&mut self, file: &str, says: String) -> Result<(), Error> {
+        self.counted.bad += 1;
+        (self.complain)(&Bad { file: file.to_owned(), place: Place::Whole, says });
+        Ok(())
     }
 
     fn commit(&mut self) -> Result<(), Error> {

@@ -9,7 +9,7 @@ mod lane;
 pub mod ledger;
 pub mod mode;
 pub mod room;
-mod secrets;
+pub mod secrets;
 pub mod tap;
 pub mod writer;
 

@@ -40,7 +40,9 @@ impl Desk {
         let paths: Vec<PathBuf> = names.iter().map(|name| self.dir.path().join(name)).collect();
         let mut journal = Conversations::open(&self.dir.path().join("journal")).expect("opens");
         let mut complaints = Vec::new();
-        let counted = run(&paths, None, &mut journal, &mut |bad| complaints.push(bad.to_string()));
+        let counted = run(&paths, None, Some(&Secrets::default()), &mut journal, &mut |bad| {
+            complaints.push(bad.to_string())
+        });
         (counted.expect("imports"), complaints)
     }
 
@@ -249,5 +251,27 @@ proptest! {
         read_as_all(&bytes[..at]);
         bytes[at] = byte;
         read_as_all(&bytes);
+    }
+}
+
+#[test]
+fn secrets_are_imported_as_masks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let secret = "ghp_Zq8LmW3nR5tY7uI9oP1aS3dF5gH7jK9lX2cV";
+    let file = dir.path().join("a.json");
+    let talk = format!(
+        r#"{{"conversations":[{{"from":"human","value":"it is {secret}"}},{{"from":"gpt","value":"{secret}"}}]}}"#
+    );
+    std::fs::write(&file, talk).expect("writes");
+    for (at, secrets) in [Some(Secrets::default()), None].into_iter().enumerate() {
+        let own = dir.path().join(at.to_string());
+        let mut journal = Conversations::open(&own).expect("opens");
+        run(std::slice::from_ref(&file), None, secrets.as_ref(), &mut journal, &mut |_| {}).expect("imports");
+        let all: Vec<String> = journal::Reader::open(&own)
+            .expect("opens")
+            .map(|next| format!("{:?}", next.expect("reads").1))
+            .collect();
+        assert_eq!(all.concat().contains(&secret[4..]), secrets.is_none());
+        assert!(all.concat().contains("ghp_"));
     }
 }
