@@ -1,8 +1,10 @@
 //! The command line: arguments, exit codes, output.
 
+mod import;
 mod journal;
 mod lines;
 pub mod model;
+mod recordings;
 pub mod serve;
 pub mod sessions;
 
@@ -118,4 +120,10 @@ fn print(text: &str) -> Result<(), Fault> {
         }
         _ => Ok(()),
     }
+}
+
+/// Columns of the terminal that standard output goes to; where it goes elsewhere, as many as are easily read.
+fn width() -> usize {
+    const READABLE: usize = 100;
+    rustix::termios::tcgetwinsize(io::stdout()).map_or(READABLE, |size| usize::from(size.ws_col).max(40))
 }

@@ -7,6 +7,8 @@
 
 mod catch_up;
 mod derive;
+mod error;
+mod filter;
 pub mod hint;
 pub mod index;
 pub mod projection;
@@ -23,6 +25,8 @@ use std::sync::Arc;
 
 pub use catch_up::CaughtUp;
 pub use derive::{Restitched, read, rebuild};
+pub use error::Error;
+pub use filter::Asked;
 pub use index::Filter;
 pub use sessions::Sessions;
 pub use subject::Subject;
@@ -72,29 +76,6 @@ pub struct Conversations {
 enum Pending {
     Turn(Box<TurnRow>),
     Gap(Gap),
-}
-
-/// What may go wrong with conversations.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error(transparent)]
-    Journal(#[from] journal::Error),
-    #[error("the index of the recordings failed: {0}; it can be deleted, it is rebuilt from the journal")]
-    Index(#[from] rusqlite::Error),
-    #[error("the index of the recordings has version {0}, which this build does not know")]
-    IndexVersion(i64),
-    #[error("no conversation {0:?}; `serin sessions list` shows their ids")]
-    Unknown(String),
-    #[error("{count} conversations have an id that begins with {prefix:?}; give more of it")]
-    Ambiguous { prefix: String, count: u64 },
-}
-
-impl Error {
-    /// Whether there is no room on the disk.
-    pub fn is_full(&self) -> bool {
-        let kinds = [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded];
-        matches!(self, Error::Journal(journal::Error::Io { source, .. }) if kinds.contains(&source.kind()))
-    }
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

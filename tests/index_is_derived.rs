@@ -12,6 +12,7 @@ use exchanges::{SECOND, assistant, chat, failed, streamed, user, with_session};
 use serde_json::json;
 use serin::conversation::index::Index;
 use serin::conversation::reading::is_turn;
+use serin::conversation::render::{Look, show};
 use serin::conversation::{Conversations, Error, Filter, Wish, rebuild};
 use serin::journal::frame::MAGIC;
 use serin::journal::{Exchange, Gap, Journal, Keep, Link, Options, Reader, Record};
@@ -134,7 +135,7 @@ fn an_index_that_lags_is_read_around_and_catches_up() {
     let sessions = Conversations::read_only(dir.path()).expect("opens");
     let shown = sessions.show("1-one").expect("shows").turns;
     let found: Vec<_> =
-        shown.iter().map(|turn| (turn.kind, turn.parent.as_deref().unwrap_or_default())).collect();
+        shown.iter().map(|turn| (turn.line.kind, turn.line.parent.as_deref().unwrap_or_default())).collect();
     assert_eq!(found, [("root", ""), ("append", "1-one"), ("retry", "3-two"), ("regenerate", "4-two-again")]);
     let mut conversations = Conversations::open(dir.path()).expect("opens");
     assert_eq!(conversations.opened().missing_links.len(), 3);
@@ -178,8 +179,8 @@ fn show_gives_new_messages_and_assembled_answers_while_a_writer_is_live() {
     assert!(turns[1]["response"]["error"].as_str().is_some_and(|error| error.contains("overloaded")));
     assert_eq!(turns[0]["body_hash"].as_str().map(str::len), Some(64));
     let text =
-        serin::conversation::render::show(&sessions.show("4-two-again").expect("shows by a turn's id"));
-    assert!(text.contains("turn 4 · regenerate of turn 3") && text.contains("    You are Ada."), "{text}");
+        show(&sessions.show("4-two-again").expect("shows by a turn's id"), Look { width: 100, full: true });
+    assert!(text.contains("● 4  regenerate · ") && text.contains("assistant  You are Ada."), "{text}");
 }
 
 #[test]
@@ -242,7 +243,9 @@ fn a_lost_record_does_not_hide_its_conversation() {
     let shown = Conversations::read_only(dir.path()).expect("opens").show("1-one").expect("shows");
     assert_eq!(shown.turns.len(), 4);
     assert!(
-        shown.turns[1].request.is_none() && !shown.turns[1].response.parsed && shown.turns[1].status == 503
+        shown.turns[1].request.is_none()
+            && !shown.turns[1].response.parsed
+            && shown.turns[1].line.status == 503
     );
     assert_eq!(shown.turns[2].response.message.content, "Ada.");
 }
@@ -281,8 +284,8 @@ fn ids_that_fit_nothing_or_too_much_are_refused() {
     record(dir.path(), &[turn("ab1", "x"), turn("ab2", "y")]);
     let sessions = Conversations::read_only(dir.path()).expect("opens");
     assert!(matches!(sessions.show("ab"), Err(Error::Ambiguous { count: 2, .. })));
-    assert!(matches!(sessions.show("%"), Err(Error::Unknown(_))));
-    assert!(matches!(sessions.show(""), Err(Error::Unknown(_))));
+    assert!(matches!(sessions.show("%"), Err(Error::Near { .. })));
+    assert!(matches!(sessions.show(""), Err(Error::Near { .. })));
     assert!(sessions.show("ab2").is_ok());
     let few = Filter { limit: 1, ..Filter::default() };
     assert_eq!(sessions.list(&few).expect("lists").len(), 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::sessions::{fault, json, keys};
+use super::recordings::{fault, json, keys};
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Restitched};

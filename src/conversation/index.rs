@@ -1,5 +1,6 @@
 //! The SQLite index over the journal: derived, rebuildable, and never the only copy of anything.
 
+mod look;
 mod rows;
 mod schema;
 
@@ -9,7 +10,8 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-pub use rows::{Filter, Flags, SessionRow, TurnRow};
+pub use look::Found;
+pub use rows::{Filter, Flags, Place, SessionRow, TurnRow};
 
 use super::hint;
 use super::projection::Key;
@@ -30,14 +32,6 @@ pub struct Watermark {
     pub lsn: Lsn,
     /// The journal's writer: an index that belongs to another journal is noticed by it.
     pub replica: [u8; 16],
-}
-
-/// What an id or the beginning of one stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    One(String),
-    Nothing,
-    Many(u64),
 }
 
 impl Index {
@@ -261,42 +255,6 @@ impl Index {
     /// [`Error::Index`].
     pub fn clear(&self) -> Result<()> {
         Ok(self.connection.execute_batch(schema::CLEAR)?)
-    }
-
-    /// Conversations, the one with the latest activity first.
-    ///
-    /// # Errors
-    /// [`Error::Index`].
-    pub fn list(&self, filter: &Filter) -> Result<Vec<SessionRow>> {
-        let mut select = self.connection.prepare_cached(schema::LIST)?;
-        let limit = filter.limit as i64;
-        let (since, until) = (filter.since_unix_nanos, filter.until_unix_nanos);
-        let since = since.map(|nanos| nanos as i64);
-        let until = until.map(|nanos| nanos as i64);
-        let rows =
-            select.query_map(params![filter.model, filter.upstream, since, until, limit], rows::session)?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
-    }
-
-    /// Finds a conversation by its id, by the beginning of its id, or by the id of one of its turns.
-    ///
-    /// # Errors
-    /// [`Error::Index`].
-    pub fn find(&self, id: &str) -> Result<Found> {
-        let exact = "SELECT conversation FROM turn WHERE id = ?1";
-        if let Some(found) = self.connection.query_row(exact, [id], |row| row.get(0)).optional()? {
-            return Ok(Found::One(found));
-        }
-        // The range is what the primary key can answer; substr makes it exact.
-        let matching = "SELECT count(*), min(id) FROM conversation
-            WHERE id >= ?1 AND id <= ?1 || char(1114111) AND substr(id, 1, length(?1)) = ?1";
-        let (count, first) =
-            self.connection.query_row(matching, [id], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(match (count, first) {
-            (1, Some(found)) => Found::One(found),
-            (0, _) | (1, None) => Found::Nothing,
-            (many, _) => Found::Many(many as u64),
-        })
     }
 
     /// The turns of a conversation in the order in which they were recorded.

@@ -1,10 +1,11 @@
 //! Conversations as text for a terminal. Recorded text is hostile: nothing of it may steer the terminal.
 
-use std::fmt::Write;
+mod message;
+mod tree;
+mod wrap;
 
-use serde_json::Value;
-
-use super::view::{Response, Session, SessionLine, Turn};
+use super::view::SessionLine;
+pub use tree::{Look, show};
 
 /// A table of conversations.
 pub fn list(lines: &[SessionLine]) -> String {
@@ -34,88 +35,8 @@ pub fn list(lines: &[SessionLine]) -> String {
     text
 }
 
-/// A conversation as a transcript.
-pub fn show(session: &Session) -> String {
-    let count = session.turns.len();
-    let turns = if count == 1 { "turn" } else { "turns" };
-    let mut text = format!("conversation {}, {count} {turns}\n", line_of(&session.id));
-    for (number, turn) in (1..).zip(&session.turns) {
-        show_turn(&mut text, session, number, turn);
-    }
-    text
-}
-
-fn show_turn(text: &mut String, session: &Session, number: usize, turn: &Turn) {
-    let place = |id: &String| session.turns.iter().position(|other| other.id == *id).map(|place| place + 1);
-    let parent =
-        turn.parent.as_ref().and_then(place).map_or_else(String::new, |place| format!(" of turn {place}"));
-    let _ = writeln!(
-        text,
-        "\n── turn {number} · {}{parent} · {} · {} · status {} · {}",
-        turn.kind,
-        turn.started,
-        line_of(&turn.model),
-        turn.status,
-        line_of(&turn.end),
-    );
-    let _ = writeln!(text, "   {}", line_of(&turn.id));
-    match &turn.request {
-        Some(request) => request.messages.iter().for_each(|raw| show_message(text, raw.get())),
-        None => text.push_str("(the request was not recorded whole, or is no chat request)\n"),
-    }
-    show_response(text, &turn.response);
-}
-
-fn show_message(text: &mut String, raw: &str) {
-    let message: Value = serde_json::from_str(raw).unwrap_or(Value::Null);
-    let role = message["role"].as_str().unwrap_or("?");
-    let mut content = match &message["content"] {
-        Value::String(content) => content.clone(),
-        Value::Null => String::new(),
-        Value::Array(parts) => parts.iter().map(part).collect::<Vec<_>>().join("\n"),
-        other => other.to_string(),
-    };
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let function = &call["function"];
-        let arguments =
-            function["arguments"].as_str().map_or_else(|| function["arguments"].to_string(), str::to_owned);
-        let _ = write!(content, "\n[calls {}({arguments})]", function["name"].as_str().unwrap_or("?"));
-    }
-    speech(text, role, &content);
-}
-
-fn part(part: &Value) -> String {
-    match part["text"].as_str() {
-        Some(words) => words.to_owned(),
-        None => format!("[{}]", part["type"].as_str().unwrap_or("part")),
-    }
-}
-
-fn show_response(text: &mut String, response: &Response) {
-    let message = &response.message;
-    if !message.reasoning_content.is_empty() {
-        speech(text, "assistant, reasoning", &message.reasoning_content);
-    }
-    let mut content = message.content.clone();
-    for call in &message.tool_calls {
-        let _ = write!(content, "\n[calls {}({})]", call.name, call.arguments);
-    }
-    if !message.is_empty() {
-        speech(text, "assistant", &content);
-    }
-    if let Some(error) = &response.error {
-        speech(text, "error", error);
-    }
-    if !response.parsed {
-        text.push_str("(the response could not be read in full)\n");
-    }
-}
-
-fn speech(text: &mut String, role: &str, content: &str) {
-    let _ = writeln!(text, "{}:", line_of(role));
-    for line in plain(content.trim()).lines() {
-        let _ = writeln!(text, "    {line}");
-    }
+fn count(number: usize, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// Text for one line: as [`plain`], with line breaks shown as blanks.

@@ -4,12 +4,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::derive::Source;
-use super::index::{Filter, Found, Index};
+use super::index::{Filter, Found, Index, Place, SessionRow};
 use super::projection::{Key, Memo};
 use super::reading::Reading;
-use super::view::{Carried, Session, SessionLine, Turn};
+use super::view::{Carried, Outline, Session, SessionLine, Turn, TurnLine};
 use super::{Error, INDEX_FILE, REMEMBERED_MESSAGES, Result};
 use crate::journal::{self, Capture, Damage, Exchange, Keychain, Lsn, Reader, Record};
+
+/// A part of a list.
+#[derive(Debug)]
+pub struct Page {
+    pub lines: Vec<SessionLine>,
+    /// To be read by [`super::Asked`]; `None` at the end.
+    pub cursor: Option<String>,
+}
 
 /// Recorded conversations, for reading.
 pub struct Sessions {
@@ -48,10 +56,24 @@ impl Sessions {
         Ok(self.index.list(filter)?.into_iter().map(SessionLine::from).collect())
     }
 
+    /// As [`Sessions::list`], with the place where the next list goes on if there is more.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn page(&self, filter: &Filter) -> Result<Page> {
+        let more = Filter { limit: filter.limit.saturating_add(1), ..filter.clone() };
+        let mut rows = self.index.list(&more)?;
+        let last = filter.limit.checked_sub(1).filter(|_| rows.len() > filter.limit);
+        let place = |row: &SessionRow| Place { ended_unix_nanos: row.ended_unix_nanos, id: row.id.clone() };
+        let cursor = last.and_then(|last| rows.get(last)).map(|row| place(row).cursor());
+        rows.truncate(filter.limit);
+        Ok(Page { lines: rows.into_iter().map(SessionLine::from).collect(), cursor })
+    }
+
     /// One conversation with its messages, by its id, an unambiguous beginning of it, or the id of one of its turns.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::Ambiguous`], and what the disk says.
+    /// [`Error::Unknown`], [`Error::Near`], [`Error::Ambiguous`], and what the disk says.
     pub fn show(&self, id: &str) -> Result<Session> {
         let id = self.find(id)?;
         let (mut carried, mut memo) = (Carried::default(), Memo::new(REMEMBERED_MESSAGES));
@@ -63,6 +85,39 @@ impl Sessions {
             turns.push(Turn::of(&row, &exchange, &reading, &inherited));
         }
         Ok(Session { id, turns })
+    }
+
+    /// One turn of a conversation, with what the conversation had before it left out: by its id, the beginning of that, or
+    /// its place among the turns, counted from 1.
+    ///
+    /// # Errors
+    /// As [`Sessions::show`], and [`Error::UnknownTurn`].
+    pub fn show_turn(&self, id: &str, turn: &str) -> Result<Session> {
+        let mut session = self.show(id)?;
+        let place = turn.parse::<usize>().ok().filter(|place| (1..=session.turns.len()).contains(place));
+        let named = || session.turns.iter().position(|other| other.line.id == turn);
+        let beginning = || {
+            let mut matching = (0..).zip(&session.turns).filter(|(_, other)| other.line.id.starts_with(turn));
+            let first = matching.next().map(|(at, _)| at).filter(|_| !turn.is_empty());
+            first.filter(|_| matching.next().is_none())
+        };
+        let found = place.map(|place| place - 1).or_else(named).or_else(beginning);
+        let Some(at) = found else {
+            let count = session.turns.len();
+            return Err(Error::UnknownTurn { turn: turn.to_owned(), conversation: session.id, count });
+        };
+        session.turns = vec![session.turns.swap_remove(at)];
+        Ok(session)
+    }
+
+    /// One conversation without its messages: no body is read. Found as by [`Sessions::show`].
+    ///
+    /// # Errors
+    /// As [`Sessions::show`].
+    pub fn outline(&self, id: &str) -> Result<Outline> {
+        let id = self.find(id)?;
+        let turns = self.index.turns(&id)?.iter().map(|(row, _)| TurnLine::from(row)).collect();
+        Ok(Outline { id, turns })
     }
 
     /// Damage met while reading the journal, where it had to be read.
@@ -88,8 +143,13 @@ impl Sessions {
     fn find(&self, id: &str) -> Result<String> {
         match self.index.find(id)? {
             Found::One(found) if !id.is_empty() => Ok(found),
-            Found::Many(count) if !id.is_empty() => Err(Error::Ambiguous { prefix: id.to_owned(), count }),
-            _ => Err(Error::Unknown(id.to_owned())),
+            Found::Many(count, some) if !id.is_empty() => {
+                Err(Error::Ambiguous { prefix: id.to_owned(), count, some })
+            }
+            _ => match self.index.near(id)? {
+                near if near.is_empty() => Err(Error::Unknown(id.to_owned())),
+                near => Err(Error::Near { id: id.to_owned(), near }),
+            },
         }
     }
 }

@@ -34,23 +34,51 @@ pub struct Session {
     pub turns: Vec<Turn>,
 }
 
+/// A conversation without what was said in it.
 #[derive(Debug, Serialize)]
-pub struct Turn {
+pub struct Outline {
+    pub id: String,
+    pub turns: Vec<TurnLine>,
+}
+
+/// What is known of a turn without its bodies.
+#[derive(Clone, Debug, Serialize)]
+pub struct TurnLine {
     pub id: String,
     pub parent: Option<String>,
     pub kind: &'static str,
     pub status: u32,
     pub end: String,
     pub started: String,
+    pub ended: String,
+    /// From the beginning to the first byte of the response; `null` where none came.
+    pub first_byte_micros: Option<u64>,
+    pub micros: u64,
     pub model: String,
     pub upstream: String,
     pub served_by: String,
-    /// `null` where the request was not kept whole or could not be read.
-    pub request: Option<Request>,
-    pub response: Response,
+    pub tokens: Tokens,
+    pub finish: Option<String>,
     /// BLAKE3 of the request body as forwarded, hexadecimal.
     pub body_hash: String,
     pub flags: Vec<&'static str>,
+}
+
+/// As the upstream has counted them; `null` where it has not.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tokens {
+    pub prompt: Option<u64>,
+    pub cached: Option<u64>,
+    pub output: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Turn {
+    #[serde(flatten)]
+    pub line: TurnLine,
+    /// `null` where the request was not kept whole or could not be read.
+    pub request: Option<Request>,
+    pub response: Response,
 }
 
 #[derive(Debug, Serialize)]
@@ -161,22 +189,39 @@ impl From<SessionRow> for SessionLine {
     }
 }
 
-impl Turn {
-    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, inherited: &Inherited) -> Turn {
-        Turn {
+impl From<&TurnRow> for TurnLine {
+    fn from(row: &TurnRow) -> Self {
+        TurnLine {
             id: row.id.clone(),
             parent: (!row.parent.is_empty()).then(|| row.parent.clone()),
             kind: row.kind.name(),
             status: row.status,
             end: row.end.clone(),
             started: moment(row.started_unix_nanos),
+            ended: moment(row.ended_unix_nanos),
+            first_byte_micros: (row.first_byte_micros > 0).then_some(row.first_byte_micros),
+            micros: row.ended_unix_nanos.saturating_sub(row.started_unix_nanos) / 1000,
             model: row.model.clone(),
             upstream: row.upstream.clone(),
             served_by: row.served_by.clone(),
-            request: request(exchange, reading, inherited),
-            response: response(reading),
+            tokens: Tokens {
+                prompt: row.prompt_tokens,
+                cached: row.cached_tokens,
+                output: row.output_tokens,
+            },
+            finish: row.finish.clone(),
             body_hash: ids::hex(&row.body_hash),
             flags: row.flags.names(),
+        }
+    }
+}
+
+impl Turn {
+    pub(super) fn of(row: &TurnRow, exchange: &Exchange, reading: &Reading, inherited: &Inherited) -> Turn {
+        Turn {
+            line: TurnLine::from(row),
+            request: request(exchange, reading, inherited),
+            response: response(reading),
         }
     }
 }

@@ -55,13 +55,26 @@ pub struct SessionRow {
 /// Which conversations to list.
 #[derive(Clone, Debug)]
 pub struct Filter {
+    /// Some turn of them asked for this model; with a `*` at its end it is the beginning of a name.
     pub model: Option<String>,
+    /// Some turn of them went there.
     pub upstream: Option<String>,
+    /// All of these are set.
+    pub flags: Flags,
+    /// Those that come behind this place of a list.
+    pub after: Option<Place>,
     /// Active at or after this moment.
     pub since_unix_nanos: Option<u64>,
     /// Begun before this moment.
     pub until_unix_nanos: Option<u64>,
     pub limit: usize,
+}
+
+/// Where a conversation stands in a list: by its latest activity, then by its id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub ended_unix_nanos: u64,
+    pub id: String,
 }
 
 /// What is unusual about a turn, or about any turn of a conversation.
@@ -94,6 +107,16 @@ impl Flags {
         (Self::MASKED, "masked"),
     ];
 
+    /// Every name.
+    pub fn all() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(_, name)| *name)
+    }
+
+    /// The flag of that name; `None` for one that is not known here.
+    pub fn of_name(name: &str) -> Option<Flags> {
+        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(bit, _)| Flags(*bit))
+    }
+
     pub fn names(self) -> Vec<&'static str> {
         Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect()
     }
@@ -115,7 +138,15 @@ impl Flags {
 
 impl Default for Filter {
     fn default() -> Self {
-        Filter { model: None, upstream: None, since_unix_nanos: None, until_unix_nanos: None, limit: 100 }
+        Filter {
+            model: None,
+            upstream: None,
+            flags: Flags::default(),
+            after: None,
+            since_unix_nanos: None,
+            until_unix_nanos: None,
+            limit: 100,
+        }
     }
 }
 

@@ -90,9 +90,20 @@ ON CONFLICT (one) DO UPDATE SET lsn = excluded.lsn, replica = excluded.replica";
 
 pub const LIST: &str = "
 SELECT id, model, upstream, started, ended, turns, branches, flags FROM conversation
-WHERE (?1 IS NULL OR model = ?1) AND (?2 IS NULL OR upstream = ?2)
-  AND (?3 IS NULL OR ended >= ?3) AND (?4 IS NULL OR started < ?4)
-ORDER BY ended DESC, id DESC LIMIT ?5";
+WHERE (?1 IS NULL OR EXISTS (SELECT 1 FROM turn WHERE conversation = conversation.id AND turn.model = ?1))
+  AND (?2 IS NULL OR EXISTS (
+    SELECT 1 FROM turn WHERE conversation = conversation.id AND substr(turn.model, 1, length(?2)) = ?2))
+  AND (?3 IS NULL OR EXISTS (SELECT 1 FROM turn WHERE conversation = conversation.id AND turn.upstream = ?3))
+  AND (?4 IS NULL OR ended >= ?4) AND (?5 IS NULL OR started < ?5)
+  AND flags & ?6 = ?6
+  AND (?7 IS NULL OR (ended, id) < (?7, ?8))
+ORDER BY ended DESC, id DESC LIMIT ?9";
+
+/// Conversations whose ids begin alike, the latest first. The range is what the primary key can answer; substr makes it
+/// exact.
+pub const BEGINNING: &str = "
+SELECT id FROM conversation WHERE id >= ?1 AND id <= ?1 || char(1114111) AND substr(id, 1, length(?1)) = ?1
+ORDER BY id DESC LIMIT ?2";
 
 pub const TURNS_OF_CONVERSATION: &str = "SELECT id, lsn FROM turn WHERE conversation = ?1";
 pub const TURNS_OF_SESSION: &str = "

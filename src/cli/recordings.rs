@@ -1,0 +1,85 @@
+//! What every command on recordings needs.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::app::{Fault, code};
+use crate::config::Config;
+use crate::conversation::{Conversations, Error, Sessions};
+use crate::journal::keys::keychain;
+use crate::journal::{self, Keychain};
+
+/// Which journal, and how it is shown.
+#[derive(clap::Args)]
+pub struct How {
+    /// Print JSON: one object a line for `list`, one object for `show`.
+    #[arg(long)]
+    pub json: bool,
+    /// Read this journal instead of the configured one.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Canaries' conversations instead of clients'.
+    #[arg(long)]
+    pub canary: bool,
+}
+
+/// What was recorded, for reading; says so where parts of it are lost.
+pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
+    let mut dir = how.dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    if how.canary {
+        dir.push("canary");
+    }
+    let sessions = Conversations::read_with(&dir, &keys(config)?).map_err(fault)?;
+    let damage = sessions.damage();
+    if damage.is_loss() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "serin: the journal in {} is damaged ({} holes, {} unreadable segments); what could be read is shown",
+            dir.display(),
+            damage.holes,
+            damage.unreadable_segments
+        );
+    }
+    Ok(sessions)
+}
+
+/// The keys for what is encrypted.
+pub fn keys(config: &Config) -> Result<Arc<Keychain>, Fault> {
+    let keys = keychain(&config.record.key_file);
+    keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
+}
+
+/// A value on one line.
+pub fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
+    let line = serde_json::to_string(value);
+    line.map(|line| escaped(&line) + "\n")
+        .map_err(|error| Fault::new(code::INTERNAL, format!("cannot write JSON: {error}")))
+}
+
+/// JSON leaves DEL, the C1 controls and line separators as they are; a terminal does not.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{2028}' | '\u{2029}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(character)));
+            }
+            _ => out.push(character),
+        }
+    }
+    out
+}
+
+/// What the command line says of a fault.
+pub fn fault(error: Error) -> Fault {
+    let code = match &error {
+        Error::Unknown(_)
+        | Error::Near { .. }
+        | Error::Ambiguous { .. }
+        | Error::UnknownTurn { .. }
+        | Error::Journal(journal::Error::Missing { .. }) => code::UNREADABLE,
+        _ => code::IO,
+    };
+    Fault::new(code, error.to_string())
+}
