@@ -1,31 +1,38 @@
 //! The admin side: metrics, health, a small API and a page, on a listener and a thread of its own.
 
+mod access;
+mod answer;
+pub mod audit;
+mod range;
+mod recordings;
+pub mod routes;
+pub mod subjects;
+
 use std::convert::Infallible;
-use std::path::Path;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body_util::combinators::MapErr;
-use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::http::request;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::body::BoxError;
 use crate::metrics::Metrics;
 use crate::proxy::settle::Accounts;
+use crate::recorder::Recorder;
+use crate::server::Peer;
 use crate::server::heads::Ambiguous;
 use crate::upstream::embedded::{Chat, Embedded};
-
-const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-const JSON: &str = "application/json";
-/// As Prometheus itself names it.
-const RELOAD: &str = "/-/reload";
-const HTML: &str = "text/html; charset=utf-8";
+pub use access::{Access, Reader, Scope};
+use answer::{Answer, Body, HTML, JSON, Refusal, TEXT};
+use audit::{Audit, Entry};
+pub use recordings::Recordings;
+use recordings::Side;
+use routes::{Does, Found, Given, Route};
 
 /// The service behind the admin listener. Cheap to clone.
 #[derive(Clone)]
@@ -38,92 +45,200 @@ pub struct Parts {
     pub embedded: Option<Embedded>,
     /// Set when the process begins to drain: no new traffic should be sent here.
     pub draining: Arc<AtomicBool>,
-    pub access: Access,
+    pub desk: Desk,
     /// The hash of the configuration in force.
     pub config_hash: Box<dyn Fn() -> String + Send + Sync>,
     pub reload: Reload,
 }
 
+/// What was recorded, and who may see it.
+pub struct Desk {
+    pub access: Access,
+    pub audit: Audit,
+    pub recorder: Recorder,
+    pub recordings: Recordings,
+}
+
 /// Reads the configuration again: yields the keys that changed, or the status and the reason of a refusal.
 pub type Reload = Box<dyn Fn() -> Result<Vec<String>, (StatusCode, String)> + Send + Sync>;
 
-/// Who may read the admin side.
-#[derive(Clone, Default)]
-pub struct Access(Option<blake3::Hash>);
-
-impl Access {
-    /// Reads the token's file; an empty path asks for no token. Only the token's hash is kept.
-    pub fn read(file: &Path) -> Result<Self, String> {
-        if file.as_os_str().is_empty() {
-            return Ok(Self(None));
-        }
-        let at = |error: &dyn std::fmt::Display| format!("[admin] token_file {}: {error}", file.display());
-        let text = std::fs::read_to_string(file).map_err(|error| at(&error))?;
-        match text.trim() {
-            token if token.len() >= 16 => Ok(Self(Some(blake3::hash(token.as_bytes())))),
-            _ => Err(at(&"holds fewer than 16 characters; write a longer token into it")),
-        }
-    }
-
-    fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(expected) = &self.0 else { return true };
-        let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        // Hashes compare in constant time.
-        bearer.is_some_and(|token| blake3::hash(token) == *expected)
-    }
+/// A request, as far as it matters here.
+struct Asked<'a> {
+    headers: &'a HeaderMap,
+    given: Given,
+    reader: Option<&'a Reader>,
+    peer: String,
 }
 
-type Body = MapErr<Full<Bytes>, fn(Infallible) -> BoxError>;
+impl Asked<'_> {
+    fn entry<'a>(&'a self, action: &'a str, id: &'a str, outcome: &'a str) -> Entry<'a> {
+        let who = self.reader.map_or("nobody", |reader| reader.name.as_str());
+        Entry { who, peer: &self.peer, action, id, outcome }
+    }
+}
 
 impl Admin {
     pub fn new(parts: Parts) -> Self {
         Self(Arc::new(parts))
     }
 
-    fn answer(
-        &self,
-        method: &Method,
-        path: &str,
-        headers: &HeaderMap,
-    ) -> (StatusCode, &'static str, Vec<u8>) {
-        // Probes of an orchestrator carry no token and learn nothing but a state.
-        if !matches!(path, "/healthz" | "/readyz") && !self.0.access.admits(headers) {
-            return (StatusCode::UNAUTHORIZED, JSON, error("a token is needed: Authorization: Bearer TOKEN"));
+    fn answer(&self, head: &request::Parts) -> Answer {
+        let path = head.uri.path();
+        let reader = self.0.desk.access.reader(&head.headers);
+        let found = routes::find(&head.method, path, head.uri.query());
+        let peer = head.extensions.get::<Peer>().map(|Peer(peer)| *peer);
+        let mut asked = Asked {
+            headers: &head.headers,
+            given: Given::default(),
+            reader: reader.as_ref(),
+            peer: peer.as_ref().map(SocketAddr::to_string).unwrap_or_default(),
+        };
+        let open = matches!(&found, Found::Here(route, _) if route.scope.is_none());
+        if reader.is_none() && !open {
+            self.0.desk.audit.refused(&asked.entry("unknown token", path, "refused"));
+            let message = "a token is needed: Authorization: Bearer TOKEN";
+            let remedy = "send one of [admin] token_file";
+            let refusal = Refusal::new(StatusCode::UNAUTHORIZED, message, "Authorization", remedy);
+            return Answer::from(refusal).with(WWW_AUTHENTICATE, "Bearer");
         }
-        match (path, method) {
-            (RELOAD, &Method::POST) => return self.reload(),
-            (RELOAD, _) => {
-                return (StatusCode::METHOD_NOT_ALLOWED, JSON, error("POST reads the configuration again"));
+        let route = match found {
+            Found::Here(route, given) => {
+                asked.given = given;
+                route
             }
-            (_, &Method::GET | &Method::HEAD) => {}
-            _ => return (StatusCode::METHOD_NOT_ALLOWED, JSON, error("only GET is answered here")),
-        }
-        match path {
-            "/" => (StatusCode::OK, HTML, PAGE.into()),
-            "/metrics" => match self.0.metrics.text() {
-                Ok(text) => (StatusCode::OK, TEXT, text),
-                Err(cause) => (StatusCode::INTERNAL_SERVER_ERROR, JSON, error(&cause.to_string())),
-            },
-            "/healthz" => (StatusCode::OK, JSON, json!({"status": "ok"}).to_string().into()),
-            "/readyz" => self.ready(self.0.access.admits(headers)),
-            "/api/v1/live" => (StatusCode::OK, JSON, self.live()),
-            _ => (StatusCode::NOT_FOUND, JSON, error("no such page; / lists what is here")),
+            Found::Otherwise(methods) => return otherwise(&methods.join(", ")),
+            Found::Nowhere if head.method != Method::GET && head.method != Method::HEAD => {
+                return otherwise("GET");
+            }
+            Found::Nowhere => {
+                let message = format!("there is nothing at {path}");
+                return Refusal::new(StatusCode::NOT_FOUND, message, "path", "/ lists what is here").into();
+            }
+        };
+        match self.permitted(route, &asked).and_then(|()| self.act(route, &asked)) {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                let again = refusal.status == StatusCode::SERVICE_UNAVAILABLE;
+                let answer = Answer::from(refusal);
+                if again { answer.with(RETRY_AFTER, "1") } else { answer }
+            }
         }
     }
 
-    fn reload(&self) -> (StatusCode, &'static str, Vec<u8>) {
-        match (self.0.reload)() {
-            Ok(changed) => {
-                let body = json!({"config": (self.0.config_hash)(), "changed": changed});
-                (StatusCode::OK, JSON, body.to_string().into())
-            }
-            Err((status, message)) => (status, JSON, error(&message)),
+    /// Refuses what the reader's scope does not include.
+    fn permitted(&self, route: &Route, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let bodies = route.does == Does::Session && asked.given.is_set("bodies");
+        let needed = if bodies { Some(Scope::Content) } else { route.scope };
+        let (Some(needed), Some(reader)) = (needed, asked.reader) else { return Ok(()) };
+        if reader.scope >= needed {
+            return Ok(());
         }
+        self.0.desk.audit.refused(&asked.entry(
+            action(route.does),
+            &what(route.does, &asked.given),
+            "refused",
+        ));
+        let (name, scope) = (&reader.name, reader.scope.name());
+        let message = format!("this needs the scope {}; the token {name:?} has {scope}", needed.name());
+        let remedy = "give a token of [admin] token_file that scope, or send another token";
+        Err(Refusal::new(StatusCode::FORBIDDEN, message, "Authorization", remedy))
+    }
+
+    fn act(&self, route: &Route, asked: &Asked<'_>) -> Result<Answer, Refusal> {
+        let Parts { desk: Desk { recordings, .. }, metrics, .. } = &*self.0;
+        let given = &asked.given;
+        match route.does {
+            Does::Page => Ok(Answer::new(HTML, PAGE)),
+            Does::Metrics => {
+                metrics.text().map(|text| Answer::new(TEXT, text)).map_err(|error| Refusal::inside(&error))
+            }
+            Does::Health => Ok(self.health(asked.reader.is_some())),
+            Does::Ready => Ok(self.ready(asked.reader.is_some())),
+            Does::Reload => self.reload(),
+            Does::Live => Ok(self.live()),
+            Does::OpenApi => Ok(Answer::new(JSON, OPENAPI)),
+            Does::Sessions => recordings.list(given),
+            Does::Session if given.is_set("bodies") => {
+                self.content(route, asked, || recordings.session(given, true))
+            }
+            Does::Session => recordings.session(given, false),
+            Does::Request => {
+                self.content(route, asked, || recordings.body(given, Side::Request, asked.headers))
+            }
+            Does::Response => {
+                self.content(route, asked, || recordings.body(given, Side::Response, asked.headers))
+            }
+            Does::Delete => self.delete(asked),
+            Does::Erasure => subjects::erasure(&recordings.dir(given), given),
+        }
+    }
+
+    /// Gives out what was said, once it is written down who gets it.
+    fn content(
+        &self,
+        route: &Route,
+        asked: &Asked<'_>,
+        read: impl FnOnce() -> Result<Answer, Refusal>,
+    ) -> Result<Answer, Refusal> {
+        let read = read();
+        let status = read.as_ref().map_or_else(|refusal| refusal.status, |answer| answer.status);
+        let outcome = if status.is_success() { "given" } else { status.as_str() };
+        self.note(&asked.entry(action(route.does), &what(route.does, &asked.given), outcome))?;
+        read
+    }
+
+    fn delete(&self, asked: &Asked<'_>) -> Result<Answer, Refusal> {
+        let subject = subjects::subject(&asked.given)?;
+        // What is erased must not stand in this log either.
+        let id = what(Does::Delete, &asked.given);
+        self.note(&asked.entry(action(Does::Delete), &id, "begun"))?;
+        let erased = subjects::erase(&self.0.desk.recorder, &asked.given, subject);
+        let (id, outcome) = match &erased {
+            Ok(erasure) => (format!("{} erasure/{}", erasure.subject, erasure.id), "tombstoned"),
+            Err(refusal) => (id, refusal.status.as_str()),
+        };
+        let noted = self.note(&asked.entry(action(Does::Delete), &id, outcome));
+        let told = Answer::json(&subjects::told(&erased?)).status(StatusCode::ACCEPTED);
+        noted.map(|()| told)
+    }
+
+    /// Writes down what is about to happen, or does not let it happen.
+    fn note(&self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        self.0.desk.audit.write(entry).map_err(|error| {
+            tracing::error!(%error, "the audit log cannot be written; what was recorded is not given out");
+            let message =
+                format!("this cannot be written into the audit log, and is not done without: {error}");
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Refusal::new(status, message, "[admin] audit_file", "make room, or mend the file's permissions")
+        })
+    }
+
+    fn reload(&self) -> Result<Answer, Refusal> {
+        match (self.0.reload)() {
+            Ok(changed) => Ok(Answer::json(&json!({"config": (self.0.config_hash)(), "changed": changed}))),
+            Err((status, message)) => {
+                Err(Refusal::new(status, message, "configuration", "mend the file and reload again"))
+            }
+        }
+    }
+
+    /// Whether the process answers. Who is let in learns how the recorder does.
+    fn health(&self, admitted: bool) -> Answer {
+        match admitted {
+            true => Answer::json(&json!({"status": "ok", "recorder": self.recorder()})),
+            false => Answer::json(&json!({"status": "ok"})),
+        }
+    }
+
+    /// Read from counters that its thread leaves behind: a recorder that hangs holds up nobody here.
+    fn recorder(&self) -> Value {
+        let (state, reason) = self.0.desk.recorder.state().told();
+        json!({"state": state, "reason": reason, "ledger": self.0.desk.recorder.ledger().summary()})
     }
 
     /// Ready means: send traffic. Recorder, canaries and models do not enter into it (decision D2).
     /// Who shows no token where one is needed learns nothing more.
-    fn ready(&self, admitted: bool) -> (StatusCode, &'static str, Vec<u8>) {
+    fn ready(&self, admitted: bool) -> Answer {
         let draining = self.0.draining.load(Relaxed);
         let chat = self.0.embedded.as_ref().map(|engine| match engine.chat() {
             Chat::None => "none".to_owned(),
@@ -132,28 +247,55 @@ impl Admin {
             Chat::Absent(why) => format!("absent: {why}"),
         });
         let body = match admitted {
-            true => {
-                json!({"ready": !draining, "draining": draining, "chat_model": chat, "config": (self.0.config_hash)()})
-            }
+            true => json!({
+                "ready": !draining,
+                "draining": draining,
+                "chat_model": chat,
+                "config": (self.0.config_hash)(),
+                "recorder": self.recorder(),
+            }),
             false => json!({"ready": !draining, "draining": draining}),
         };
         let status = if draining { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-        (status, JSON, body.to_string().into())
+        Answer::json(&body).status(status)
     }
 
     /// What is in flight: ids, beginnings and paths, never content.
-    fn live(&self) -> Vec<u8> {
+    fn live(&self) -> Answer {
         let live = self.0.accounts.live();
         let list: Vec<_> = live
             .iter()
             .map(|(id, begun, path)| json!({"id": id, "started_unix_nanos": begun, "path": path}))
             .collect();
-        json!({"live": list}).to_string().into()
+        Answer::json(&json!({"live": list}))
     }
 }
 
-fn error(message: &str) -> Vec<u8> {
-    json!({"error": {"message": message}}).to_string().into()
+fn otherwise(methods: &str) -> Answer {
+    let message = format!("only {methods} is answered here");
+    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message, "method", "GET / lists what is here");
+    Answer::from(refusal).with(ALLOW, methods)
+}
+
+/// What the audit log calls it.
+fn action(does: Does) -> &'static str {
+    match does {
+        Does::Session => "read conversation",
+        Does::Request => "read request",
+        Does::Response => "read response",
+        Does::Delete => "delete",
+        Does::Reload => "reload",
+        _ => "read",
+    }
+}
+
+/// Whom or what it concerns, without a word of what was recorded.
+fn what(does: Does, given: &Given) -> String {
+    match (does, given.path("kind")) {
+        (Does::Delete, "conv") => format!("conversation/{}", given.path("value")),
+        (Does::Delete, _) => "session".to_owned(),
+        _ => given.path("id").to_owned(),
+    }
 }
 
 impl tower::Service<Request<Incoming>> for Admin {
@@ -170,30 +312,17 @@ impl tower::Service<Request<Incoming>> for Admin {
         Box::pin(async move {
             let (head, _) = request.into_parts();
             if head.extensions.get::<Ambiguous>().is_some() {
-                let message = "Content-Length and Transfer-Encoding contradict each other; send one of them";
-                return Ok(respond((StatusCode::BAD_REQUEST, JSON, error(message))));
+                let message = "Content-Length and Transfer-Encoding contradict each other";
+                let refusal = Refusal::new(StatusCode::BAD_REQUEST, message, "head", "send one of them");
+                return Ok(Answer::from(refusal).response());
             }
-            let answer = move || admin.answer(&head.method, head.uri.path(), &head.headers);
             // A reload reads files, of which one may lie on a disk that does not answer; metrics go on meanwhile.
-            let answered = tokio::task::spawn_blocking(answer).await;
-            Ok(respond(answered.unwrap_or_else(|_| {
-                (StatusCode::INTERNAL_SERVER_ERROR, JSON, error("this could not be answered; see the log"))
-            })))
+            let answered = tokio::task::spawn_blocking(move || admin.answer(&head)).await;
+            let died = |_| Refusal::inside(&"this could not be answered").into();
+            Ok(answered.unwrap_or_else(died).response())
         })
     }
 }
 
-fn respond((status, content_type, body): (StatusCode, &'static str, Vec<u8>)) -> Response<Body> {
-    let never: fn(Infallible) -> BoxError = |never| match never {};
-    let mut response = Response::new(Full::new(Bytes::from(body)).map_err(never));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(
-        CONTENT_SECURITY_POLICY,
-        HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'"),
-    );
-    response
-}
-
 const PAGE: &str = include_str!("admin/index.html");
+const OPENAPI: &str = include_str!("../docs/openapi.json");

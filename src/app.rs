@@ -130,7 +130,7 @@ impl App {
         let side = Side {
             listener: built.admin,
             tls: built.admin_tls,
-            admin: admin_side(built.admin_access, built.accounts, &built.metrics, &draining, &reloader),
+            admin: admin_side(built.desk, built.accounts, &built.metrics, &draining, &reloader),
             limits,
             canaries,
             orders: ordered,
@@ -221,7 +221,7 @@ fn limits(config: &Config) -> server::Limits {
 
 /// What the admin side may see and do.
 fn admin_side(
-    access: admin::Access,
+    desk: admin::Desk,
     accounts: Accounts,
     metrics: &Arc<Metrics>,
     draining: &Arc<AtomicBool>,
@@ -234,7 +234,7 @@ fn admin_side(
         accounts,
         embedded: reloader.embedded.clone(),
         draining: draining.clone(),
-        access,
+        desk,
         config_hash: Box::new(move || read.hash()),
         reload: Box::new(reload),
     })

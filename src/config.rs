@@ -86,8 +86,10 @@ pub struct Admin {
     /// The authorities whose readers are let in.
     pub client_ca_file: PathBuf,
     pub client_certificates: ClientCertificates,
-    /// A file that holds the token readers must show.
+    /// A file that holds the tokens readers must show.
     pub token_file: PathBuf,
+    /// Where it is written down who has read what was recorded; empty for a file in `[record] dir`.
+    pub audit_file: PathBuf,
 }
 
 /// `[limits]`: every bound of the path in one place.
@@ -187,6 +189,7 @@ impl Default for Admin {
             client_ca_file: PathBuf::new(),
             client_certificates: ClientCertificates::None,
             token_file: PathBuf::new(),
+            audit_file: PathBuf::new(),
         }
     }
 }
@@ -290,6 +293,14 @@ impl Config {
     /// The effective configuration as a file, for `check-config` and for the hash.
     pub fn text(&self) -> String {
         toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Where it is written down who has read what was recorded.
+    pub fn audit_file(&self) -> PathBuf {
+        match self.admin.audit_file.as_os_str().is_empty() {
+            true => self.record.dir.join("audit.jsonl"),
+            false => self.admin.audit_file.clone(),
+        }
     }
 
     /// Twelve hexadecimal digits that change with any effective key.

@@ -176,6 +176,14 @@ impl Conversations {
         Sessions::open(dir, keys)
     }
 
+    /// As [`Conversations::read_with`], where somebody records: what was committed last may not be there yet.
+    ///
+    /// # Errors
+    /// As [`Conversations::read_only`].
+    pub fn read_live(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
+        Sessions::open_live(dir, keys)
+    }
+
     /// Whether the directory or the segment in it was removed or moved by somebody else.
     pub fn is_gone(&self) -> bool {
         self.journal.is_gone()

@@ -10,6 +10,7 @@ pub mod ledger;
 pub mod mode;
 pub mod room;
 pub mod secrets;
+pub mod state;
 pub mod tap;
 pub mod writer;
 
@@ -25,6 +26,7 @@ use crate::journal::record::{self, Origin};
 pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
 use mode::Mode;
+use state::State;
 
 /// An exchange that has ended, with the memory it holds.
 pub struct Offered {
@@ -111,6 +113,14 @@ impl Recorder {
 
     pub fn is_on(&self) -> bool {
         self.0.queue.is_some()
+    }
+
+    /// How it does. Never waits.
+    pub fn state(&self) -> State {
+        match self.0.queue {
+            Some(_) => self.0.ledger.state(),
+            None => State::Off,
+        }
     }
 
     pub fn opt_out(&self) -> bool {

@@ -12,6 +12,7 @@ use crate::admin;
 use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
+use crate::journal::keys::keychain;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::clients::Clients;
@@ -39,7 +40,7 @@ pub struct Built {
     pub tls: Option<Tls>,
     /// What was read for TLS, to be looked at again.
     pub files: Files,
-    pub admin_access: admin::Access,
+    pub desk: admin::Desk,
     pub admin_tls: Option<Tls>,
     pub recorder: Recorder,
     pub writer: Writer,
@@ -86,7 +87,7 @@ impl Built {
         let admin = bind(config.admin.address, "[admin] address")?;
         let files = Files::new(&metrics);
         let (tls, admin_tls) = certificates(config, &metrics, &files)?;
-        let admin_access = access(config)?;
+        let access = access(config)?;
         let mut fleet = Fleet::new(config, &metrics, &files);
         let made = fleet.build(config)?;
         let members = made.members();
@@ -102,6 +103,7 @@ impl Built {
         names.extend([embedded::NAME, "none"]);
         names.extend(originals.as_ref().map(|_| original::NAME));
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names))?;
+        let desk = desk(config, access, &recorder)?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -127,7 +129,7 @@ impl Built {
             admin,
             tls,
             files,
-            admin_access,
+            desk,
             admin_tls,
             recorder,
             writer,
@@ -198,6 +200,18 @@ fn certificates(
 
 fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
+}
+
+/// What was recorded, and who may see it.
+fn desk(config: &Config, access: admin::Access, recorder: &Recorder) -> Result<admin::Desk, Fault> {
+    let keys = keychain(&config.record.key_file);
+    let keys = keys.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    Ok(admin::Desk {
+        access,
+        audit: admin::audit::Audit::new(config.audit_file()),
+        recorder: recorder.clone(),
+        recordings: admin::Recordings::new(config.record.dir.clone(), Arc::new(keys)),
+    })
 }
 
 /// The engine, unless it could never answer: with upstreams and nothing it may stand in for.

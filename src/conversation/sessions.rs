@@ -56,6 +56,18 @@ impl Sessions {
         Ok(self.index.list(filter)?.into_iter().map(SessionLine::from).collect())
     }
 
+    /// As [`Sessions::open`], where somebody records and keeps the index: it is taken as it is, and may be a commit behind.
+    pub(super) fn open_live(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
+        let source = Source::open(dir, keys);
+        let reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
+        match Index::open_read_only(&dir.join(INDEX_FILE)) {
+            Some(index) if reader.replica() == Some(index.watermark()?.replica) => {
+                Ok(Sessions { key: source.key, index, reader, damage: Damage::default() })
+            }
+            _ => Self::open(dir, keys),
+        }
+    }
+
     /// As [`Sessions::list`], with the place where the next list goes on if there is more.
     ///
     /// # Errors
@@ -118,6 +130,17 @@ impl Sessions {
         let id = self.find(id)?;
         let turns = self.index.turns(&id)?.iter().map(|(row, _)| TurnLine::from(row)).collect();
         Ok(Outline { id, turns })
+    }
+
+    /// The exchange behind a turn, with its bodies as far as they are kept.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], and what the disk says.
+    pub fn exchange_of(&self, turn: &str) -> Result<Exchange> {
+        match self.index.place_of(turn)? {
+            Some(lsn) => self.exchange(lsn),
+            None => Err(Error::Unknown(turn.to_owned())),
+        }
     }
 
     /// Damage met while reading the journal, where it had to be read.

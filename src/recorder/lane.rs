@@ -220,6 +220,7 @@ impl Lane {
             self.ledger.durable_lag(clock::now().duration_since(oldest).as_secs_f64());
         }
         if std::mem::take(&mut self.failing) {
+            self.ledger.pulse().failing(self.origin, false);
             tracing::info!("recording works again");
         }
     }
@@ -268,6 +269,7 @@ impl Lane {
 
     /// Says once that recording fails; the counters say how much is lost.
     fn failed(&mut self, doing: &str, error: &conversation::Error) {
+        self.ledger.pulse().failing(self.origin, true);
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(%error, doing, "recording fails, traffic goes on; look at the disk under [record] dir");
         }

@@ -1,12 +1,14 @@
 //! The ledger: every exchange ends in exactly one of its columns, so that
 //! `proxied = full + shape + meta + off + dropped` holds whenever nothing is in flight. Canaries have a book of their own.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use super::room::Pressure;
+use super::state::{Pulse, State};
 use crate::clock;
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
@@ -106,6 +108,7 @@ struct Books {
     sealed: IntCounter,
     forgotten: IntCounter,
     erased: IntCounter,
+    pulse: Pulse,
     /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
     pending: [(AtomicU64, AtomicU64); DROPPED.len()],
 }
@@ -160,6 +163,7 @@ impl Ledger {
                 "serin_recorder_forgotten_bytes_total",
                 "Bytes removed because their time was over.",
             ),
+            pulse: Pulse::default(),
             pending: Default::default(),
         }));
         ledger.expect(upstreams);
@@ -230,6 +234,24 @@ impl Ledger {
                 })
             })
             .collect()
+    }
+
+    /// Where the recorder's thread leaves behind how it does.
+    pub fn pulse(&self) -> &Pulse {
+        &self.0.pulse
+    }
+
+    pub fn state(&self) -> State {
+        self.0.pulse.state(self.0.pressure.get(), clock::now())
+    }
+
+    /// Clients' exchanges by outcome.
+    pub fn summary(&self) -> BTreeMap<&'static str, u64> {
+        let mut sums = BTreeMap::new();
+        for (outcome, reason) in COLUMNS {
+            *sums.entry(outcome).or_default() += self.0.clients.with_label_values(&[outcome, reason]).get();
+        }
+        sums
     }
 
     pub fn gap_written(&self) {

@@ -90,6 +90,7 @@ impl Writer {
 fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budget) {
     loop {
         let now = clock::now();
+        desk.ledger.pulse().beat(now);
         let due = lanes.iter().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {

@@ -5,6 +5,7 @@ use rusqlite::{OptionalExtension, params};
 use super::super::Result;
 use super::rows::{self, Filter, SessionRow};
 use super::{Index, schema};
+use crate::journal::Lsn;
 
 /// What an id or the beginning of one stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +77,16 @@ impl Index {
     pub fn conversation_of(&self, turn: &str) -> Result<Option<String>> {
         let exact = "SELECT conversation FROM turn WHERE id = ?1";
         Ok(self.connection.query_row(exact, [turn], |row| row.get(0)).optional()?)
+    }
+
+    /// The number of a turn's record; `None` where there is no such turn.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn place_of(&self, turn: &str) -> Result<Option<Lsn>> {
+        let select = "SELECT lsn FROM turn WHERE id = ?1";
+        let found = self.connection.query_row(select, [turn], |row| row.get::<_, i64>(0)).optional()?;
+        Ok(found.map(|lsn| Lsn(lsn as u64)))
     }
 
     /// Ids of conversations that look most like one that is not there: those that begin as it does for the longest.
