@@ -32,6 +32,7 @@ pub use wish::{Lowered, Taken, Wish};
 use crate::journal::erase::{self, Erasure};
 use crate::journal::fs::Fs;
 use crate::journal::{self, Exchange, Gap, Journal, Keychain, Level, Link, Lsn, Options, Record};
+use crate::openai::outline::Outline;
 use crate::{clock, ids};
 use derive::Source;
 use index::{Index, TurnRow, Watermark};
@@ -205,7 +206,7 @@ impl Conversations {
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
     pub fn record(&mut self, exchange: Exchange, wish: Wish) -> Result<Taken> {
-        let reading = self.read(&exchange);
+        let reading = self.read(&exchange, None);
         self.record_read(exchange, reading, wish)
     }
 
@@ -233,7 +234,7 @@ impl Conversations {
         let row = TurnRow::of(&exchange, &facts, &link);
         let footprint = Footprint::of(&exchange, &facts, &link);
         exchange.facts = Some(facts);
-        let lsn = self.journal.record(exchange, taken.keep, Some(link))?;
+        let lsn = self.journal.record_along(&reading.outline, exchange, taken.keep, Some(link))?;
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(taken)
@@ -244,9 +245,9 @@ impl Conversations {
         self.source.key.derive("serin 2026 body mask key")
     }
 
-    /// Reads an exchange as a turn; `None` for one that is none.
-    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
-        is_turn(exchange).then(|| Reading::of(&self.source.key, &mut self.memo, exchange))
+    /// Reads an exchange as a turn; `None` for one that is none. `outline` is that of its request's body, where it is known.
+    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
+        is_turn(exchange).then(|| Reading::along(&self.source.key, &mut self.memo, exchange, outline))
     }
 
     /// The conversation of a turn, as far as the last commit; `None` for one that is not known.

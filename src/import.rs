@@ -162,7 +162,7 @@ pub struct Counted {
 pub fn run(
     paths: &[PathBuf],
     format: Option<Format>,
-    secrets: Option<&Secrets>,
+    secrets: Option<&mut Secrets>,
     into: &mut Conversations,
     complain: &mut dyn FnMut(&Bad),
 ) -> Result<Counted, Error> {
@@ -205,7 +205,7 @@ fn open(format: Format, input: &Input) -> Result<Outcomes, Bad> {
 
 /// An import under way.
 struct Importing<'a> {
-    secrets: Option<&'a Secrets>,
+    secrets: Option<&'a mut Secrets>,
     into: &'a mut Conversations,
     complain: &'a mut dyn FnMut(&Bad),
     counted: Counted,
@@ -252,13 +252,14 @@ impl Importing<'_> {
     fn record(&mut self, file: &str, mut exchange: Exchange) -> Result<(), Error> {
         let (id, started) = (exchange.id.clone(), clock::rfc3339(exchange.started_unix_nanos));
         let key = self.into.mask_key();
-        if self.secrets.is_some_and(|secrets| secrets.mask(&key, &mut exchange).is_err()) {
+        let masked = self.secrets.as_mut().map(|secrets| secrets.mask(&key, &mut exchange));
+        if masked.as_ref().is_some_and(Result::is_err) {
             let says = format!(
                 "the exchange of {started} cannot be looked through for secrets; set [record] mode = \"full\" to take it as it is"
             );
             return self.leave_out(file, says);
         }
-        let reading = self.into.read(&exchange);
+        let reading = self.into.read(&exchange, masked.and_then(Result::ok));
         if let Some(reading) = &reading {
             let end = judge(&exchange, &reading.answer);
             exchange.set_end(end);

@@ -12,9 +12,11 @@ mod events;
 pub mod field;
 pub mod fold;
 mod generate;
+pub mod outline;
 pub mod request;
 mod responses;
 pub mod sse;
+mod text;
 pub mod usage;
 
 pub use answer::Answer;

@@ -7,8 +7,8 @@ use super::fs::Blob;
 use super::segment::SegmentHeader;
 use super::{Error, Result};
 
-/// zstd's level that is fast enough to write at once.
-const LEVEL: i32 = 3;
+/// zstd's level that is fast enough to write at once; sealing compresses anew.
+const LEVEL: i32 = 1;
 
 /// A segment that is written to.
 pub struct OpenSegment {

@@ -15,6 +15,7 @@ use super::record::{Exchange, Link, Record};
 use super::scan::Scan;
 use super::segment::{self, Class, SegmentHeader, VERSION};
 use super::{Error, Lsn, Result, token};
+use crate::openai::outline::Outline;
 use crate::{clock, ids};
 
 /// When what was written is pressed onto the disk.
@@ -136,10 +137,25 @@ impl Journal {
     /// # Errors
     /// As [`Journal::append`].
     pub fn record(&mut self, exchange: Exchange, keep: Keep, link: Option<Link>) -> Result<Lsn> {
+        let outline = Outline::of(&exchange.request_body);
+        self.record_along(&outline, exchange, keep, link)
+    }
+
+    /// As [`Journal::record`], where the outline of the request's body is known.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn record_along(
+        &mut self,
+        outline: &Outline,
+        exchange: Exchange,
+        keep: Keep,
+        link: Option<Link>,
+    ) -> Result<Lsn> {
         let bodies = [&exchange.request_body, &exchange.response_body, &exchange.answer];
         let edges = 10 * exchange.edge_lengths.len();
         self.make_room(bodies.iter().map(|body| body.len()).sum::<usize>() + edges + RAW_SLACK)?;
-        let mut records = pack::pack(exchange, keep, &mut self.known, self.next);
+        let mut records = pack::pack(exchange, outline, keep, &mut self.known, self.next);
         let own = self.next.after(records.len() as u64 - 1);
         records.extend(link.map(Record::Link));
         self.push(&records);

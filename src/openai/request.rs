@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Api;
+use super::text::borrowed;
 
 /// A request. Messages, tools and prompts are the bytes of the body.
 #[derive(Debug)]
@@ -58,15 +59,15 @@ struct Wire<'a> {
     input_ids: Option<&'a RawValue>,
     #[serde(default)]
     stream: Option<bool>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     previous_response_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     conversation: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     prompt_cache_key: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     user: Option<Cow<'a, str>>,
     #[serde(default)]
     store: Option<bool>,
@@ -76,7 +77,7 @@ struct Wire<'a> {
 #[derive(Debug, Deserialize)]
 pub struct Message<'a> {
     /// Of an item of `input` that is no message: what it is.
-    #[serde(rename = "type", borrow, default)]
+    #[serde(rename = "type", borrow, default, deserialize_with = "borrowed")]
     pub kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub role: Cow<'a, str>,
@@ -86,15 +87,15 @@ pub struct Message<'a> {
     #[serde(borrow, default)]
     pub tool_calls: Option<Vec<MessageToolCall<'a>>>,
     /// Of a tool's result: the call it answers.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub tool_call_id: Option<Cow<'a, str>>,
     /// The old form of one tool call.
     #[serde(borrow, default)]
     pub function_call: Option<CalledFunction<'a>>,
     /// Of an item `function_call` or `function_call_output`.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub call_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
@@ -105,7 +106,7 @@ pub struct Message<'a> {
 /// A tool call inside a message of the history.
 #[derive(Debug, Deserialize)]
 pub struct MessageToolCall<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub function: Option<CalledFunction<'a>>,

@@ -16,6 +16,7 @@ use crate::journal::ballast::Ballast;
 use crate::journal::erase::Erasure;
 use crate::journal::record::{Level, Origin};
 use crate::journal::{Exchange, Keep, Options, Sync};
+use crate::openai::outline::Outline;
 
 /// How long a journal that failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -123,9 +124,9 @@ impl Lane {
     }
 
     /// Reads an exchange as a turn; `None` for one that is none.
-    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
+    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
         match &mut self.journal {
-            Some(journal) => journal.read(exchange),
+            Some(journal) => journal.read(exchange, outline),
             None => conversation::read(exchange),
         }
     }

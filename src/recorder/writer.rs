@@ -69,8 +69,8 @@ pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Rec
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
-    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger };
-    let run = move || run(&receiver, lanes, &desk, &budget);
+    let mut desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger };
+    let run = move || run(&receiver, lanes, &mut desk, &budget);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
@@ -87,7 +87,7 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budget) {
+fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &mut Desk, budget: &Budget) {
     loop {
         let now = clock::now();
         let due = lanes.iter().filter_map(|lane| lane.due).min();
@@ -115,7 +115,7 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budge
     }
 }
 
-fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &Desk) {
+fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
     let of = |origin| usize::from(origin == Origin::Canary);
     match work {
         Work::Record(mut offered) => {
@@ -156,11 +156,12 @@ struct Desk {
 impl Desk {
     /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Masks come
     /// before reading: so a conversation is found by the same words now and whenever it is stitched again.
-    fn look(&self, lane: &mut Lane, offered: &mut Offered) -> Option<Reading> {
+    fn look(&mut self, lane: &mut Lane, offered: &mut Offered) -> Option<Reading> {
         hash(&mut offered.exchange);
         let masks = offered.mode < Mode::Full;
-        let opaque = masks && self.secrets.mask(&lane.mask_key(), &mut offered.exchange).is_err();
-        let reading = lane.read(&offered.exchange);
+        let masked = masks.then(|| self.secrets.mask(&lane.mask_key(), &mut offered.exchange));
+        let opaque = masked.as_ref().is_some_and(Result::is_err);
+        let reading = lane.read(&offered.exchange, masked.and_then(Result::ok));
         let unstored = reading.as_ref().is_some_and(|reading| reading.store == Some(false));
         if let Some(reading) = &reading {
             complete(&mut offered.exchange, reading, &self.ledger);
@@ -173,7 +174,7 @@ impl Desk {
         offered.lower(mode, why);
         match mode {
             // Where it belongs is told by what was said.
-            Mode::Off | Mode::Meta => lane.read(&offered.exchange),
+            Mode::Off | Mode::Meta => lane.read(&offered.exchange, None),
             _ => reading,
         }
     }

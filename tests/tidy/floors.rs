@@ -38,7 +38,7 @@ pub const SERIN: Floors = Floors {
         ("clock", 0),
         ("ids", 0),
         ("log", 0),
-        ("recent", 0),
+        ("recent", "alike", 0),
         ("stats", 0),
         ("metrics", 0),
         ("body", 0),
