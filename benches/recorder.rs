@@ -4,8 +4,10 @@
 //!     cargo bench --bench recorder                 # the numbers of docs/BENCHMARKS.md
 //!     cargo bench --bench recorder -- --quick      # a twentieth of it, to see that it runs
 //!     cargo bench --bench recorder -- --dir DIR    # on the disk of that folder
+//!     cargo bench --bench recorder -- --only TEXT  # of the loads with this text in their names
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -66,6 +68,8 @@ struct Run {
     raw: u64,
     seconds: f64,
     disk: u64,
+    /// Bytes on disk by the extensions of files.
+    kinds: BTreeMap<String, u64>,
     recorder_micros: f64,
     keeper_micros: f64,
     request_bytes: u64,
@@ -74,9 +78,10 @@ struct Run {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let part = if arguments.iter().any(|argument| argument == "--quick") { 20 } else { 1 };
-    let given =
-        arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
-    let dir = given
+    let given = |name: &str| {
+        arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1))
+    };
+    let dir = given("--dir")
         .map_or_else(std::env::temp_dir, PathBuf::from)
         .join(format!("serin-bench-{}", std::process::id()));
     println!(
@@ -84,11 +89,17 @@ fn main() -> ExitCode {
         "load", "turns", "turns/s", "raw MB", "disk %", "recorder", "keeper", "request"
     );
     println!("{:>92} {:>10} {:>8}", "µs/turn", "µs/turn", "KB");
-    for load in &LOADS {
+    let only = given("--only").map_or("", String::as_str);
+    for load in LOADS.iter().filter(|load| load.name.contains(only)) {
         let run = record(load, part, &dir);
         report(load.name, &run);
         let plain = plain::record(load, part, &dir);
         report("  each body compressed by itself", &plain);
+        let shares = run
+            .kinds
+            .iter()
+            .map(|(kind, bytes)| format!("{kind} {:.2}", 100.0 * *bytes as f64 / run.raw as f64));
+        println!("  disk by kind of file, %: {}", shares.collect::<Vec<_>>().join(", "));
         println!(
             "  ratio to that: {:.2} × turns/s, {:.2} × disk",
             rate(&run) / rate(&plain),
@@ -174,11 +185,14 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
     // Sealing goes on until the keeper is told to stop.
     let keeper_micros = threads::cpu_micros("serin-keeper") / turns as f64;
     writer.join();
+    let mut kinds = BTreeMap::new();
+    sizes(dir, &mut kinds);
     Run {
         turns,
         raw,
         seconds: spent.as_secs_f64(),
-        disk: size(dir),
+        disk: kinds.values().sum(),
+        kinds,
         recorder_micros,
         keeper_micros,
         request_bytes,
@@ -191,13 +205,16 @@ fn full(metrics: &Metrics) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes of all files but the ballast.
-fn size(dir: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let of = |entry: std::fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => size(&entry.path()),
-        _ if entry.file_name() == "ballast" => 0,
-        _ => entry.metadata().map_or(0, |found| found.len()),
-    };
-    entries.flatten().map(of).sum()
+/// Bytes of all files but the ballast, by their extensions.
+fn sizes(dir: &Path, into: &mut BTreeMap<String, u64>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sizes(&path, into);
+        } else if entry.file_name() != "ballast" {
+            let kind = path.extension().map_or_else(String::new, |text| text.to_string_lossy().into_owned());
+            *into.entry(kind).or_default() += entry.metadata().map_or(0, |found| found.len());
+        }
+    }
 }

@@ -5,9 +5,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::active::OpenSegment;
+use super::active::{LEVEL, OpenSegment};
 use super::cipher::Key;
-use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, Raw};
+use super::frame::{Codec, MAX_RECORD, Packer, RAW_SLACK, RECORD_HEAD, Raw};
 use super::fs::{Blob, Fs, Real};
 use super::keys::Keychain;
 use super::pack::{self, Keep, Known};
@@ -81,6 +81,7 @@ pub struct Journal {
     epoch: u32,
     key: Option<Key>,
     known: Known,
+    packer: Packer,
     pending: Vec<Raw>,
     pending_bytes: usize,
     torn_bytes: u64,
@@ -104,6 +105,7 @@ impl Journal {
             epoch: 0,
             key: None,
             known: Known::new(options.pieces),
+            packer: Packer::new(LEVEL).map_err(|source| Error::io("compress for", dir, source))?,
             pending: Vec::new(),
             pending_bytes: 0,
             torn_bytes: 0,
@@ -285,7 +287,7 @@ impl Journal {
             None => self.create_segment()?,
         };
         let durable = open.len;
-        let written = self.pending.iter().try_for_each(|raw| open.write(raw));
+        let written = self.pending.iter().try_for_each(|raw| open.write(raw, &mut self.packer));
         let outcome = written.and_then(|()| if self.options.sync == Sync::Os { Ok(()) } else { open.sync() });
         if outcome.is_ok() || open.take_back(durable) {
             self.segment = Some(open);

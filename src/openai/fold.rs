@@ -268,6 +268,20 @@ mod tests {
         assert_eq!((seen.choices.len(), seen.choices[0].tool_calls.len(), seen.malformed), (1, 0, 2));
     }
 
+    #[test]
+    fn what_says_one_more_word_is_not_read() {
+        for chunk in [
+            r#"{"choices":[{"index":0,"delta":{"content":"one","reasoning_content":null}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"one"}}]}"#,
+        ] {
+            let mut fold = fold(&[chunk]);
+            assert!(fold.is_one_more_word(chunk.replace("one", " more").as_bytes()), "{chunk}");
+            let said =
+                [fold.choices[0].content.as_str(), fold.choices[0].reasoning_content.as_str()].concat();
+            assert_eq!(said, "one more");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_stream_is_folded_as_if_every_chunk_were_read(
@@ -279,6 +293,7 @@ mod tests {
                     0 => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":{word},"role":"assistant"}}}}]}}"#),
                     1 => format!(r#"{{"choices":[{{"index":1,"delta":{{"content":{word}}}}}]}}"#),
                     2 => format!(r#"{{"choices":[{{"index":0,"delta":{{"reasoning":{word},"content":{word}}}}}]}}"#),
+                    3 => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":null,"reasoning_content":{word}}}}}]}}"#),
                     _ => format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{{"content":{word}}},"finish_reason":null}}]}}"#),
                 }
             };

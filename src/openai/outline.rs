@@ -60,7 +60,7 @@ impl Outline {
     /// All parts that have a name, in order: elements, and with its key a field that is no list.
     pub fn parts(&self) -> impl Iterator<Item = (Range<usize>, Name)> {
         self.fields.iter().flat_map(|field| {
-            let whole = field.elements.is_empty().then(|| (field.key..field.value.end, field.name));
+            let whole = field.elements.is_empty().then_some((field.key..field.value.end, field.name));
             whole
                 .into_iter()
                 .chain(field.elements.iter().map(|element| (element.range.clone(), element.name)))

@@ -179,7 +179,8 @@ impl Lane {
 
     /// Whether it is time for a commit.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.group.bytes >= self.terms.bytes && !self.failing || self.due.is_some_and(|due| due <= now)
+        let waiting = self.journal.as_ref().map_or(0, |journal| journal.pending_bytes() as u64);
+        waiting >= self.terms.bytes && !self.failing || self.due.is_some_and(|due| due <= now)
     }
 
     /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when

@@ -44,7 +44,7 @@ struct Search<'a> {
     bytes: &'a [u8],
     base: usize,
     hits: Vec<Hit>,
-    /// Where each rule goes on: behind its last match.
+    /// Where in the body each rule goes on: behind its last match.
     next: Vec<usize>,
     tries: usize,
 }
@@ -54,7 +54,7 @@ pub fn find(masks: &Masks, bytes: &[u8], class: Class) -> Found {
     find_in(masks, bytes, class, std::slice::from_ref(&(0..bytes.len())))
 }
 
-/// Looks for everything of a class in parts of a body, in each as if it stood alone.
+/// Looks for everything of a class in parts of a body, in each as if it stood alone. The parts are in order.
 pub fn find_in(masks: &Masks, bytes: &[u8], class: Class, parts: &[Range<usize>]) -> Found {
     let tries = MIN_TRIES + bytes.len() / BYTES_FOR_A_TRY;
     let mut search =
@@ -67,7 +67,6 @@ impl<'a> Search<'a> {
     /// Looks through one part; false where a cap was reached.
     fn part(&mut self, bytes: &'a [u8], base: usize, class: Class) -> bool {
         (self.bytes, self.base) = (bytes, base);
-        self.next.fill(0);
         let mut complete = self.words(class);
         for (index, rule) in self.masks.rules.iter().enumerate() {
             if rule.words.is_empty() && rule.class <= class {
@@ -85,7 +84,8 @@ impl<'a> Search<'a> {
             for index in rules {
                 let rule = &masks.rules[*index];
                 let Some(start) = word.end().checked_sub(length + rule.back) else { continue };
-                if rule.class > class || start < self.next[*index] || !self.may_begin(rule, start) {
+                if rule.class > class || self.base + start < self.next[*index] || !self.may_begin(rule, start)
+                {
                     continue;
                 }
                 if self.tries == 0 || self.hits.len() == MAX_FINDS {
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
             .map(|part| base + behind(part).min(start + part.end())..base + start + part.end())
             .collect();
         self.hits.push(Hit { rule: index, whole: base + start..base + end, captured });
-        self.next[index] = end;
+        self.next[index] = base + end;
         true
     }
 

@@ -27,7 +27,7 @@ const CONTINUED: [&[u8]; 9] = [
 const APART: [&[u8]; 6] =
     [b"index", b"output_index", b"content_index", b"summary_index", b"item_id", b"type"];
 /// A word this long is looked at by itself: what stands before it in the joined text may hide where a secret begins.
-const LONG_WORD: usize = 8;
+const LONG_WORD: usize = 16;
 /// Deeper JSON is not walked.
 const MAX_DEPTH: usize = 32;
 
