@@ -145,7 +145,7 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
     let _ = std::fs::remove_dir_all(dir);
     let metrics = Metrics::default();
     let config = Config { dir: dir.to_owned(), queue: 2 * AHEAD as usize, ..Config::default() };
-    let (recorder, writer) = writer::start(&config, Ledger::new(&metrics, &[])).expect("starts");
+    let (recorder, writer) = writer::start(&config, Ledger::new(&metrics, &[]), None).expect("starts");
     let (mut turns, mut raw, mut request_bytes, mut spent) = (0, 0, 0, Duration::ZERO);
     let mut batch = Vec::new();
     let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {

@@ -34,6 +34,7 @@ pub struct Config {
     pub breaker: breaker::Config,
     pub fallback: embedded::Config,
     pub record: recorder::Config,
+    pub passive: recorder::passive::Config,
     pub canary: canary::Config,
     pub limits: Limits,
     pub trace: trace::Config,

@@ -9,6 +9,7 @@ use super::fleet::Fleet;
 use super::shown::Shown;
 use super::{Fault, chat_model, code};
 use crate::admin;
+use crate::canary;
 use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
@@ -20,6 +21,7 @@ use crate::proxy::witness::Observers;
 use crate::proxy::{Parts, Settings};
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
+use crate::recorder::passive::{self, Passive};
 use crate::recorder::writer::{self, Writer};
 use crate::server::tls::{Failures, Tls, Wanted};
 use crate::tls::files::Files;
@@ -56,6 +58,7 @@ pub struct Built {
     pub shown: Shown,
     pub exporter: Option<Exporter>,
     pub tag_key: tag::Key,
+    pub canaries: canary::Books,
 }
 
 /// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
@@ -101,7 +104,11 @@ impl Built {
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
         names.extend(originals.as_ref().map(|_| original::NAME));
-        let (recorder, writer) = recording(config, Ledger::new(&metrics, &names))?;
+        let mut canaries =
+            canary::Books { metrics: canary::Metrics::new(&metrics), live: Arc::default(), recorder: None };
+        let passive = passive(config, &metrics, &canaries)?;
+        let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
+        canaries.recorder = Some(recorder.clone());
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -142,6 +149,7 @@ impl Built {
             shown,
             exporter,
             tag_key,
+            canaries,
         })
     }
 }
@@ -218,11 +226,25 @@ fn about(metrics: &Metrics) {
 }
 
 /// Both ends of recording.
-fn recording(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Fault> {
-    writer::start(&config.record, ledger).map_err(|error| {
+fn recording(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Fault> {
+    writer::start(&config.record, ledger, passive).map_err(|error| {
         let dir = config.record.dir.display().to_string();
         Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}"))
     })
+}
+
+/// What checks the recorded turns, where there are any.
+fn passive(config: &Config, metrics: &Metrics, canaries: &canary::Books) -> Result<Option<Passive>, Fault> {
+    let parts = passive::Parts {
+        metrics: passive::Metrics::new(metrics),
+        dye: canaries.live.clone(),
+        crosstalk: canaries.metrics.production_crosstalk(),
+    };
+    if !config.record.enabled {
+        return Ok(None);
+    }
+    let started = Passive::start(&config.passive, parts);
+    started.map_err(|error| Fault::new(code::INTERNAL, format!("the passive checks cannot start: {error}")))
 }
 
 /// Both ends of tracing, where spans are wanted.

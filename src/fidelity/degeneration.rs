@@ -55,6 +55,22 @@ pub fn find(text: &str, prompt_scripts: Scripts) -> Option<Degeneration> {
     }
 }
 
+/// Whether a text shows that itself, so that whoever is asked about it may show it too.
+pub fn shows(text: &str, what: Degeneration) -> bool {
+    match what {
+        Degeneration::BrokenCharacter => text.contains('\u{fffd}'),
+        Degeneration::TemplateMark => has_template_mark(text),
+        Degeneration::Loop => longest_run(text) >= MIN_REPEATS || repeats_words(text),
+        Degeneration::ForeignScript => false,
+    }
+}
+
+/// Whether a text with letters of a script that is not allowed is written in it: then it was asked for, as a translation is.
+pub fn is_other_language(text: &str, allowed: Scripts) -> bool {
+    let (letters, foreign) = foreign_letters(text, allowed);
+    2 * foreign > letters
+}
+
 fn has_template_mark(text: &str) -> bool {
     const MARKS: [&str; 7] =
         ["<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "<s>", "</s>", "<\u{ff5c}"];
@@ -104,12 +120,26 @@ fn compresses_away(text: &str) -> bool {
 }
 
 fn is_foreign(text: &str, allowed: Scripts) -> bool {
+    let (letters, foreign) = foreign_letters(text, allowed);
+    foreign >= 2 && f64::from(foreign) > FOREIGN_SHARE * f64::from(letters)
+}
+
+/// All letters, and those of a script that is not allowed.
+fn foreign_letters(text: &str, allowed: Scripts) -> (u32, u32) {
     let (mut letters, mut foreign) = (0u32, 0u32);
     for bit in text.chars().filter_map(script) {
         letters += 1;
         foreign += u32::from(!allowed.holds(bit));
     }
-    foreign >= 2 && f64::from(foreign) > FOREIGN_SHARE * f64::from(letters)
+    (letters, foreign)
+}
+
+/// The script that most letters of a text are of, as a bit; 0 without letters.
+pub fn dominant(text: &str) -> u16 {
+    let mut letters = [0u32; 16];
+    text.chars().filter_map(script).for_each(|bit| letters[bit.trailing_zeros() as usize] += 1);
+    let most = (0..16).max_by_key(|at| letters[*at]).unwrap_or(0);
+    if letters[most] == 0 { 0 } else { 1 << most }
 }
 
 /// The script of a letter as a bit; `None` for what is not a letter of a script we tell apart.

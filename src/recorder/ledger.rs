@@ -99,6 +99,7 @@ struct Books {
     stream_errors: IntCounterVec,
     bytes: IntCounter,
     gaps: IntCounter,
+    flags: IntCounterVec,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
     free: IntGauge,
@@ -132,6 +133,14 @@ impl Ledger {
             "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
             &["upstream"],
         );
+        let flags = metrics.counters(
+            "serin_recorder_flags_total",
+            "FLAG records, what was found about turns after they were recorded: taken, or lost with a turn or for want of room.",
+            &["outcome"],
+        );
+        for outcome in ["taken", "lost"] {
+            flags.with_label_values(&[outcome]);
+        }
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -147,6 +156,7 @@ impl Ledger {
             bytes: metrics.counter("serin_recorder_bytes_total", bytes),
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
+            flags,
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
@@ -230,6 +240,11 @@ impl Ledger {
                 })
             })
             .collect()
+    }
+
+    /// Whether what was found about a turn goes into the journal.
+    pub fn flagged(&self, taken: bool) {
+        self.0.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
     }
 
     pub fn gap_written(&self) {

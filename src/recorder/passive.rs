@@ -1,0 +1,161 @@
+//! Checks of what clients were answered, off the path and off the recorder's thread: by what an exchange holds, without
+//! asking anybody anything. `docs/fidelity.md` says what each means and what it cannot see.
+//!
+//! The recorder hands a copy of what it has read anyway to a bounded queue; what does not fit is counted and goes
+//! unchecked. What is found is counted, and flagged: flags go back to the recorder, which writes them down.
+
+mod checks;
+mod config;
+mod finding;
+mod metrics;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use prometheus::IntCounter;
+
+use crate::body::budget::Lease;
+use crate::clock;
+use crate::conversation::Place;
+use crate::conversation::reading::{Reading, is_failed};
+use crate::fidelity::dye::Registry;
+use crate::journal::{Capture, Exchange, Flag};
+use crate::openai::{Api, Ask, coding};
+use checks::Checks;
+pub use config::Config;
+pub use finding::{Check, Finding};
+pub use metrics::{Metrics, Skipped};
+
+/// Flags that wait for the recorder.
+const FLAGS: usize = 1024;
+
+/// What the checks need of an exchange besides what was read of it.
+pub struct Seen {
+    pub id: String,
+    pub api: Api,
+    pub upstream: String,
+    pub status: u32,
+    /// It ended without its whole answer.
+    pub failed: bool,
+    request: Bytes,
+    encoding: Option<Vec<u8>>,
+    /// The memory of its bodies.
+    _leases: Arc<Vec<Lease>>,
+}
+
+/// An exchange to be checked.
+pub struct Turn {
+    pub seen: Seen,
+    pub reading: Reading,
+    pub place: Place,
+}
+
+impl Seen {
+    /// Takes note of an exchange that was read, before anything of it is let go.
+    pub fn of(exchange: &Exchange, leases: &Arc<Vec<Lease>>) -> Seen {
+        let whole = exchange.request_capture() == Capture::Whole;
+        let served = if exchange.served_by.is_empty() { &exchange.upstream } else { &exchange.served_by };
+        Seen {
+            id: exchange.id.clone(),
+            api: Api::of_path(exchange.path()).unwrap_or(Api::Chat),
+            upstream: served.clone(),
+            status: exchange.status,
+            failed: is_failed(exchange),
+            request: if whole { exchange.request_body.clone() } else { Bytes::new() },
+            encoding: exchange.request_header("content-encoding").map(<[u8]>::to_vec),
+            _leases: leases.clone(),
+        }
+    }
+}
+
+impl Turn {
+    /// Calls `look` with the request, where it can be read.
+    pub fn ask<T>(&self, look: impl FnOnce(&Ask<'_>) -> T) -> Option<T> {
+        let body = coding::decode(self.seen.encoding.as_deref(), &self.seen.request)?;
+        Some(look(&Ask::parse(self.seen.api, &body)?))
+    }
+}
+
+/// What the thread is given besides turns.
+pub struct Parts {
+    pub metrics: Metrics,
+    /// The codes that canaries have planted, and where one that a client got is counted.
+    pub dye: Arc<Registry>,
+    pub crosstalk: IntCounter,
+}
+
+/// The recorder's end. Dropping it does not wait; [`Passive::end`] does.
+pub struct Passive {
+    queue: SyncSender<Turn>,
+    flags: Receiver<Flag>,
+    metrics: Metrics,
+    thread: JoinHandle<()>,
+}
+
+impl Passive {
+    /// Starts the thread; `None` where nothing is to be checked.
+    ///
+    /// # Errors
+    /// Where the system gives no thread.
+    pub fn start(config: &Config, parts: Parts) -> io::Result<Option<Passive>> {
+        if !config.enabled {
+            return Ok(None);
+        }
+        let (queue, turns) = sync_channel(config.queue);
+        let (found, flags) = sync_channel(FLAGS);
+        let metrics = parts.metrics.clone();
+        let checks = Checks::new(parts);
+        let run = move || run(&turns, &found, checks);
+        let thread = std::thread::Builder::new().name("serin-passive".into()).spawn(run)?;
+        Ok(Some(Passive { queue, flags, metrics, thread }))
+    }
+
+    /// Offers a turn. Never waits.
+    pub fn offer(&self, turn: Turn) {
+        match self.queue.try_send(turn) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.metrics.skipped(Skipped::QueueFull),
+            Err(TrySendError::Disconnected(_)) => self.metrics.skipped(Skipped::Stopped),
+        }
+    }
+
+    pub fn skipped(&self, why: Skipped) {
+        self.metrics.skipped(why);
+    }
+
+    /// What was found since the last call.
+    pub fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
+        self.flags.try_iter()
+    }
+
+    /// Waits until everything offered so far is checked; returns the last of what was found.
+    pub fn end(self) -> Vec<Flag> {
+        drop(self.queue);
+        let flags = self.flags.iter().collect();
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the passive checks died; what was recorded is whole");
+        }
+        flags
+    }
+}
+
+fn run(turns: &Receiver<Turn>, found: &SyncSender<Flag>, mut checks: Checks) {
+    while let Ok(turn) = turns.recv() {
+        for finding in checks.look(&turn) {
+            let Some(name) = finding.check.flag(finding.outcome) else { continue };
+            let flag = Flag {
+                turn: turn.seen.id.clone(),
+                name: name.to_owned(),
+                version: finding.check.version(),
+                unix_nanos: clock::unix_nanos(),
+            };
+            // A recorder that does not keep up loses flags, and counts as it goes.
+            if found.try_send(flag).is_err() {
+                checks.metrics().lost_flag();
+            }
+        }
+    }
+}
