@@ -261,6 +261,7 @@ impl Config {
         self.check_names()?;
         self.canary.check().map_err(|error| error.to_string())?;
         self.trace.check()?;
+        self.passive.check()?;
         self.check_certificates()?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
         let admin = &self.admin;

@@ -70,6 +70,7 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     let fleet = Fleet::new(config, &metrics, &files);
     fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
+    passive::check(&config.passive).map_err(|error| Fault::new(code::UNREADABLE, error))?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
         if let Some(tls) = tls {
@@ -104,8 +105,7 @@ impl Built {
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
         names.extend(originals.as_ref().map(|_| original::NAME));
-        let mut canaries =
-            canary::Books { metrics: canary::Metrics::new(&metrics), live: Arc::default(), recorder: None };
+        let mut canaries = books(&metrics);
         let passive = passive(config, &metrics, &canaries)?;
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
         canaries.recorder = Some(recorder.clone());
@@ -233,6 +233,11 @@ fn recording(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Resul
     })
 }
 
+/// Where canaries' outcomes go; verdicts are written down once there is a recorder.
+fn books(metrics: &Metrics) -> canary::Books {
+    canary::Books { metrics: canary::Metrics::new(metrics), live: Arc::default(), recorder: None }
+}
+
 /// What checks the recorded turns, where there are any.
 fn passive(config: &Config, metrics: &Metrics, canaries: &canary::Books) -> Result<Option<Passive>, Fault> {
     let parts = passive::Parts {
@@ -243,8 +248,7 @@ fn passive(config: &Config, metrics: &Metrics, canaries: &canary::Books) -> Resu
     if !config.record.enabled {
         return Ok(None);
     }
-    let started = Passive::start(&config.passive, parts);
-    started.map_err(|error| Fault::new(code::INTERNAL, format!("the passive checks cannot start: {error}")))
+    Passive::start(&config.passive, parts).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
 /// Both ends of tracing, where spans are wanted.

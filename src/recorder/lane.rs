@@ -175,6 +175,9 @@ impl Lane {
         self.group.leases.push(leases);
         self.group.bytes += bytes;
         self.group.oldest.get_or_insert(now);
+        if let (Some(place), Some(reading), Origin::Client) = (&taken.place, reading, self.origin) {
+            self.ledger.placed(place, reading.answer.fold.usage);
+        }
         taken.place
     }
 

@@ -8,8 +8,10 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use super::room::Pressure;
 use crate::clock;
+use crate::conversation::{Kind, Place};
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
+use crate::openai::Usage;
 
 /// Why an exchange was not recorded although it should have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +85,9 @@ const COLUMNS: [(&str, &str); 18] = [
     ("dropped", "disk_full"),
 ];
 
+/// More than any prompt has: what an answer says must not be able to spoil a sum.
+const MOST_TOKENS: u64 = 1 << 30;
+
 impl Dropped {
     pub fn name(self) -> &'static str {
         DROPPED.iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
@@ -100,6 +105,11 @@ struct Books {
     bytes: IntCounter,
     gaps: IntCounter,
     flags: IntCounterVec,
+    /// By kind.
+    links: [IntCounter; Kind::ALL.len()],
+    ambiguous: IntCounter,
+    /// Read, of those from a cache, and written.
+    tokens: [IntCounter; 3],
     queue_bytes: IntGauge,
     durable_lag: Gauge,
     free: IntGauge,
@@ -141,6 +151,16 @@ impl Ledger {
         for outcome in ["taken", "lost"] {
             flags.with_label_values(&[outcome]);
         }
+        let links = metrics.counters(
+            "serin_recorder_links_total",
+            "Clients' turns by how they stand to the turn before (docs/stitching.md).",
+            &["kind"],
+        );
+        let tokens = metrics.counters(
+            "serin_recorder_tokens_total",
+            "Tokens of clients' turns as answers report them; cached ones are among the prompt's.",
+            &["kind"],
+        );
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -157,6 +177,12 @@ impl Ledger {
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
             flags,
+            links: Kind::ALL.map(|kind| links.with_label_values(&[kind.name()])),
+            ambiguous: metrics.counter(
+                "serin_recorder_ambiguous_links_total",
+                "Clients' turns for which more than one place in the recordings fitted.",
+            ),
+            tokens: ["prompt", "cached", "output"].map(|kind| tokens.with_label_values(&[kind])),
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
@@ -240,6 +266,17 @@ impl Ledger {
                 })
             })
             .collect()
+    }
+
+    /// A client's turn has its place, and its answer says what it took.
+    pub fn placed(&self, place: &Place, usage: Option<Usage>) {
+        self.0.links[place.kind as usize].inc();
+        self.0.ambiguous.inc_by(place.ambiguous.into());
+        let usage = usage.unwrap_or_default();
+        let counts = [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens];
+        for (counter, count) in self.0.tokens.iter().zip(counts) {
+            counter.inc_by(count.unwrap_or(0).min(MOST_TOKENS));
+        }
     }
 
     /// Whether what was found about a turn goes into the journal.

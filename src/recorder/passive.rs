@@ -4,12 +4,17 @@
 //! The recorder hands a copy of what it has read anyway to a bounded queue; what does not fit is counted and goes
 //! unchecked. What is found is counted, and flagged: flags go back to the recorder, which writes them down.
 
+mod accounting;
 mod checks;
 mod config;
 mod finding;
+mod limits;
 mod metrics;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod turns;
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -42,6 +47,8 @@ pub struct Seen {
     pub failed: bool,
     request: Bytes,
     encoding: Option<Vec<u8>>,
+    /// What a server said that has refused it.
+    pub refusal: Bytes,
     /// The memory of its bodies.
     _leases: Arc<Vec<Lease>>,
 }
@@ -51,6 +58,22 @@ pub struct Turn {
     pub seen: Seen,
     pub reading: Reading,
     pub place: Place,
+}
+
+/// What the thread is asked to look at.
+pub enum Job {
+    Turn(Box<Turn>),
+    /// A list of models, as a server has sent it, with the memory it takes.
+    Models(Bytes, Arc<Vec<Lease>>),
+}
+
+impl Job {
+    /// The list of models that an exchange has brought.
+    pub fn models(exchange: &Exchange, leases: &Arc<Vec<Lease>>) -> Option<Job> {
+        let listed = exchange.method == "GET" && exchange.path() == "/v1/models" && exchange.status == 200;
+        let plain = exchange.response_header("content-encoding").is_none();
+        (listed && plain).then(|| Job::Models(exchange.response_body.clone(), leases.clone()))
+    }
 }
 
 impl Seen {
@@ -66,6 +89,10 @@ impl Seen {
             failed: is_failed(exchange),
             request: if whole { exchange.request_body.clone() } else { Bytes::new() },
             encoding: exchange.request_header("content-encoding").map(<[u8]>::to_vec),
+            refusal: match exchange.status {
+                400..500 => exchange.response_body.clone(),
+                _ => Bytes::new(),
+            },
             _leases: leases.clone(),
         }
     }
@@ -79,6 +106,14 @@ impl Turn {
     }
 }
 
+/// Whether what the configuration names can be read.
+///
+/// # Errors
+/// One line that says what cannot.
+pub fn check(config: &Config) -> Result<(), String> {
+    tokens::Tokenizers::read(config).map(drop)
+}
+
 /// What the thread is given besides turns.
 pub struct Parts {
     pub metrics: Metrics,
@@ -89,7 +124,7 @@ pub struct Parts {
 
 /// The recorder's end. Dropping it does not wait; [`Passive::end`] does.
 pub struct Passive {
-    queue: SyncSender<Turn>,
+    queue: SyncSender<Job>,
     flags: Receiver<Flag>,
     metrics: Metrics,
     thread: JoinHandle<()>,
@@ -99,26 +134,27 @@ impl Passive {
     /// Starts the thread; `None` where nothing is to be checked.
     ///
     /// # Errors
-    /// Where the system gives no thread.
-    pub fn start(config: &Config, parts: Parts) -> io::Result<Option<Passive>> {
+    /// One line: where a tokenizer cannot be read, or the system gives no thread.
+    pub fn start(config: &Config, parts: Parts) -> Result<Option<Passive>, String> {
         if !config.enabled {
             return Ok(None);
         }
-        let (queue, turns) = sync_channel(config.queue);
+        let (queue, jobs) = sync_channel(config.queue);
         let (found, flags) = sync_channel(FLAGS);
         let metrics = parts.metrics.clone();
-        let checks = Checks::new(parts);
-        let run = move || run(&turns, &found, checks);
-        let thread = std::thread::Builder::new().name("serin-passive".into()).spawn(run)?;
+        let checks = Checks::new(config, parts)?;
+        let run = move || run(&jobs, &found, checks);
+        let thread = std::thread::Builder::new().name("serin-passive".into()).spawn(run);
+        let thread = thread.map_err(|error| format!("the thread of the passive checks: {error}"))?;
         Ok(Some(Passive { queue, flags, metrics, thread }))
     }
 
-    /// Offers a turn. Never waits.
-    pub fn offer(&self, turn: Turn) {
-        match self.queue.try_send(turn) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.metrics.skipped(Skipped::QueueFull),
-            Err(TrySendError::Disconnected(_)) => self.metrics.skipped(Skipped::Stopped),
+    /// Offers something to look at. Never waits; a turn that does not fit is counted.
+    pub fn offer(&self, job: Job) {
+        match self.queue.try_send(job) {
+            Err(TrySendError::Full(Job::Turn(_))) => self.metrics.skipped(Skipped::QueueFull),
+            Err(TrySendError::Disconnected(Job::Turn(_))) => self.metrics.skipped(Skipped::Stopped),
+            _ => {}
         }
     }
 
@@ -142,8 +178,15 @@ impl Passive {
     }
 }
 
-fn run(turns: &Receiver<Turn>, found: &SyncSender<Flag>, mut checks: Checks) {
-    while let Ok(turn) = turns.recv() {
+fn run(jobs: &Receiver<Job>, found: &SyncSender<Flag>, mut checks: Checks) {
+    while let Ok(job) = jobs.recv() {
+        let turn = match job {
+            Job::Models(body, _leases) => {
+                checks.models(&body);
+                continue;
+            }
+            Job::Turn(turn) => turn,
+        };
         for finding in checks.look(&turn) {
             let Some(name) = finding.check.flag(finding.outcome) else { continue };
             let flag = Flag {

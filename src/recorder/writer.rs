@@ -12,7 +12,7 @@ use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
 use super::ledger::{Bare, Ledger};
 use super::mode::Mode;
-use super::passive::{Passive, Seen, Skipped, Turn};
+use super::passive::{Job, Passive, Seen, Skipped, Turn};
 use super::room::Gauge;
 use super::secrets::Secrets;
 use super::{Config, Offered, Recorder, Work};
@@ -135,7 +135,7 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &Desk) {
             if let (Some(seen), Some(reading), Some(place), Some(passive)) =
                 (seen, reading, place, &desk.passive)
             {
-                passive.offer(Turn { seen, reading, place });
+                passive.offer(Job::Turn(Box::new(Turn { seen, reading, place })));
             }
         }
         Work::Flag(origin, flag) => lanes[of(origin)].flag(flag),
@@ -199,6 +199,9 @@ impl Desk {
             (true, _) if offered.mode.keeps_bodies() => (Mode::Hash, Bare::Opaque),
             _ => (offered.mode, offered.asked),
         };
+        if let (Some(passive), Some(models)) = (&self.passive, Job::models(&offered.exchange, leases)) {
+            passive.offer(models);
+        }
         let seen = reading.as_ref().and_then(|_| self.checked(mode, &offered.exchange, leases));
         offered.lower(mode, why);
         let reading = match mode {

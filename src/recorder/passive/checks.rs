@@ -5,8 +5,12 @@ use std::sync::Arc;
 use prometheus::IntCounter;
 use serde_json::Value;
 
+use super::accounting::{Accounting, Measure};
 use super::finding::OK;
-use super::{Check, Finding, Metrics, Parts, Skipped, Turn};
+use super::limits::Limits;
+use super::tokens::Tokenizers;
+use super::turns::Turns;
+use super::{Check, Config, Finding, Metrics, Parts, Skipped, Turn};
 use crate::fidelity::degeneration::{self, Degeneration, Scripts};
 use crate::fidelity::denied::{self, Family};
 use crate::fidelity::dye::Registry;
@@ -22,11 +26,31 @@ pub struct Checks {
     metrics: Metrics,
     dye: Arc<Registry>,
     crosstalk: IntCounter,
+    tokenizers: Tokenizers,
+    accounting: Accounting,
+    turns: Turns,
+    limits: Limits,
 }
 
 impl Checks {
-    pub fn new(parts: Parts) -> Checks {
-        Checks { metrics: parts.metrics, dye: parts.dye, crosstalk: parts.crosstalk }
+    /// # Errors
+    /// As [`Tokenizers::read`].
+    pub fn new(config: &Config, parts: Parts) -> Result<Checks, String> {
+        let contexts = config.model.iter().filter(|model| model.context > 0);
+        Ok(Checks {
+            metrics: parts.metrics,
+            dye: parts.dye,
+            crosstalk: parts.crosstalk,
+            tokenizers: Tokenizers::read(config)?,
+            accounting: Accounting::default(),
+            turns: Turns::new(),
+            limits: Limits::new(contexts.map(|model| (model.name.clone(), model.context)).collect()),
+        })
+    }
+
+    /// Learns from a list of models.
+    pub fn models(&mut self, body: &[u8]) {
+        self.limits.listed(body);
     }
 
     pub fn metrics(&self) -> &Metrics {
@@ -35,21 +59,59 @@ impl Checks {
 
     /// Checks a turn and counts what was found.
     pub fn look(&mut self, turn: &Turn) -> Vec<Finding> {
-        let answer = &turn.reading.answer;
-        let said = answer.fold.choices.iter().any(|choice| !choice.is_empty());
-        if !said {
-            let refused = turn.seen.failed || answer.fold.error.is_some();
-            self.metrics.skipped(if refused { Skipped::NoAnswer } else { Skipped::Unread });
-            return Vec::new();
+        let findings = match (turn.seen.status, self.why_not(turn)) {
+            (400..500, _) => self.limits.refused(turn, &turn.seen.refusal).into_iter().collect(),
+            (_, None) => self.answered(turn),
+            (_, Some(_)) => Vec::new(),
+        };
+        if findings.is_empty()
+            && let Some(why) = self.why_not(turn)
+        {
+            self.metrics.skipped(why);
+        } else {
+            self.metrics.count(&turn.seen.upstream, &turn.reading.model, &findings);
         }
-        let words = turn.ask(Words::of).unwrap_or_default();
-        let findings: Vec<Finding> =
-            [self.denied(turn), degeneration(turn, &words), self.crosstalk(turn, &words), tools(turn)]
-                .into_iter()
-                .flatten()
-                .collect();
-        self.metrics.count(&turn.seen.upstream, &turn.reading.model, &findings);
         findings
+    }
+
+    /// Why an answer is not looked at.
+    fn why_not(&self, turn: &Turn) -> Option<Skipped> {
+        let fold = &turn.reading.answer.fold;
+        if fold.choices.iter().any(|choice| !choice.is_empty()) {
+            return None;
+        }
+        let refused = turn.seen.failed || fold.error.is_some();
+        Some(if refused { Skipped::NoAnswer } else { Skipped::Unread })
+    }
+
+    fn answered(&mut self, turn: &Turn) -> Vec<Finding> {
+        let words = turn.ask(Words::of).unwrap_or_default();
+        let followed = self.turns.follow(turn, &words);
+        self.metrics.reasoning_dropped(followed.dropped_reasoning);
+        let [length, tokens] = self.count(turn, &words);
+        let findings = [
+            self.denied(turn),
+            degeneration(turn, &words),
+            self.crosstalk(turn, &words),
+            tools(turn),
+            followed.finding,
+            length,
+            tokens,
+        ];
+        findings.into_iter().flatten().collect()
+    }
+
+    /// Holds the tokens that the server has counted against the words of the request.
+    fn count(&mut self, turn: &Turn, words: &Words) -> [Option<Finding>; 2] {
+        let model = turn.reading.model.as_str();
+        let counted = self.tokenizers.count(model, &words.text);
+        let measure = Measure::of(turn, words, counted).filter(|_| !turn.seen.failed);
+        let Some(measure) = measure else { return [None, None] };
+        let reported = turn.reading.answer.fold.usage.and_then(|usage| usage.prompt_tokens);
+        // Without its template a prompt is shorter than with it.
+        let least = counted.map(|tokens| tokens as u64).or_else(|| self.accounting.least(model, &measure));
+        let length = least.and_then(|least| self.limits.answered(model, least, reported));
+        [length, reported.and_then(|tokens| self.accounting.check(model, &measure, tokens))]
     }
 
     fn denied(&self, turn: &Turn) -> Option<Finding> {

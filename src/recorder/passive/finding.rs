@@ -13,6 +13,12 @@ pub enum Check {
     Crosstalk,
     /// Whether tool calls are ones that were offered.
     Tools,
+    /// Whether the server has read as many tokens as the prompt should come to.
+    PromptTokens,
+    /// Whether it has read at least as many as in the turn that this one goes on from.
+    Monotonicity,
+    /// Whether a prompt that does not fit was refused.
+    OverLength,
 }
 
 /// What a check of a turn came to.
@@ -27,7 +33,15 @@ pub struct Finding {
 pub const OK: &str = "ok";
 
 impl Check {
-    pub const ALL: [Check; 4] = [Check::DeniedContext, Check::Degeneration, Check::Crosstalk, Check::Tools];
+    pub const ALL: [Check; 7] = [
+        Check::DeniedContext,
+        Check::Degeneration,
+        Check::Crosstalk,
+        Check::Tools,
+        Check::PromptTokens,
+        Check::Monotonicity,
+        Check::OverLength,
+    ];
 
     /// The value of labels.
     pub fn name(self) -> &'static str {
@@ -36,6 +50,9 @@ impl Check {
             Check::Degeneration => "degeneration",
             Check::Crosstalk => "crosstalk",
             Check::Tools => "tools",
+            Check::PromptTokens => "prompt_tokens",
+            Check::Monotonicity => "turn_monotonicity",
+            Check::OverLength => "over_length",
         }
     }
 
@@ -45,26 +62,35 @@ impl Check {
             Check::DeniedContext => &[OK, "first_message", "not_told", "no_earlier_content"],
             Check::Degeneration => &[OK, "loop", "broken_character", "template_mark", "foreign_script"],
             Check::Crosstalk => &[OK, "found"],
+            Check::PromptTokens => &[OK, "short", "long"],
+            Check::Monotonicity => &[OK, "shrunk"],
+            Check::OverLength => &[OK, "refused", "truncated"],
             Check::Tools => &[OK, "invalid_json", "unknown_name", "schema", "announced", "in_text"],
         }
     }
 
     /// The flag by which a turn is marked; `None` where all is well. See [`crate::conversation::Flags`].
     pub fn flag(self, outcome: &str) -> Option<&'static str> {
-        let name = match self {
-            Check::DeniedContext => "denied_context",
-            Check::Degeneration => "degenerate",
-            Check::Crosstalk => "crosstalk",
-            Check::Tools => "tool_invalid",
-        };
-        (outcome != OK).then_some(name)
+        match (self, outcome) {
+            (_, OK) => None,
+            (Check::DeniedContext, _) => Some("denied_context"),
+            (Check::Degeneration, _) => Some("degenerate"),
+            (Check::Crosstalk, _) => Some("crosstalk"),
+            (Check::Tools, _) => Some("tool_invalid"),
+            (Check::PromptTokens, "long") => Some("prompt_long"),
+            (Check::PromptTokens, _) => Some("prompt_short"),
+            (Check::Monotonicity, _) => Some("turn_not_monotonic"),
+            // Whoever refuses what does not fit does what it should.
+            (Check::OverLength, "refused") => None,
+            (Check::OverLength, _) => Some("silent_truncation"),
+        }
     }
 
     /// The version of its rules: counts of two versions do not compare.
     pub fn version(self) -> u32 {
         match self {
             Check::DeniedContext => denied::VERSION,
-            Check::Degeneration | Check::Crosstalk | Check::Tools => 1,
+            _ => 1,
         }
     }
 
@@ -85,7 +111,7 @@ mod tests {
         for check in Check::ALL {
             let outcomes = check.outcomes();
             assert_eq!((outcomes[0], check.flag(OK)), (OK, None));
-            for outcome in &outcomes[1..] {
+            for outcome in outcomes[1..].iter().filter(|outcome| **outcome != "refused") {
                 let flag = check.flag(outcome).expect("is flagged");
                 assert!(Flags::recorded(flag).is_some() && check.version() > 0, "{flag}");
             }

@@ -44,6 +44,7 @@ pub struct Metrics {
     checks: IntCounterVec,
     skipped: IntCounterVec,
     lost_flags: IntCounter,
+    reasoning_dropped: IntCounter,
     upstreams: Arc<Names>,
     models: Arc<Names>,
     /// Pairs of upstream and model whose series exist.
@@ -67,6 +68,10 @@ impl Metrics {
                 "serin_passive_lost_flags_total",
                 "Findings that are counted and were not written down, as the recorder did not keep up.",
             ),
+            reasoning_dropped: registry.counter(
+                "serin_passive_history_reasoning_dropped_total",
+                "Turns whose client has sent the answer before back without the reasoning it came with.",
+            ),
             upstreams: Arc::default(),
             models: Arc::default(),
             known: Arc::default(),
@@ -79,6 +84,10 @@ impl Metrics {
 
     pub fn skipped(&self, why: Skipped) {
         self.skipped.with_label_values(&[why.name()]).inc();
+    }
+
+    pub(super) fn reasoning_dropped(&self, dropped: bool) {
+        self.reasoning_dropped.inc_by(dropped.into());
     }
 
     pub(super) fn lost_flag(&self) {
