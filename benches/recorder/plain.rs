@@ -35,5 +35,14 @@ pub fn record(load: &Load, part: usize, dir: &Path) -> Run {
     let disk = file.metadata().map_or(0, |found| found.len());
     let recorder_micros = spent.as_secs_f64() * 1e6 / turns as f64;
     let _ = std::fs::remove_file(path);
-    Run { turns, raw, seconds: spent.as_secs_f64(), disk, recorder_micros, keeper_micros: 0.0, request_bytes }
+    Run {
+        turns,
+        raw,
+        seconds: spent.as_secs_f64(),
+        disk,
+        recorder_micros,
+        keeper_micros: 0.0,
+        passive_micros: 0.0,
+        request_bytes,
+    }
 }

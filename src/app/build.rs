@@ -162,6 +162,7 @@ pub fn settings(config: &Config) -> Settings {
         body: config.limits.body.0,
         upgrades: config.listen.upgrades.clone(),
         idle: config.limits.idle,
+        digest_sample: if config.passive.enabled { config.passive.digest_sample } else { 0.0 },
         no_buffering: config.listen.no_buffering,
     }
 }

@@ -71,7 +71,8 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     let recorder = parts.recorder.clone();
     let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.settings.body_copy, settle);
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.settings.body_copy));
-    let body = Replay::live(body, lease, parts.settings.body).leaving(unread);
+    let watched = exchange.watch(parts.settings.digest_sample);
+    let body = Replay::live(body, lease, parts.settings.body).watched(watched).leaving(unread);
     let copy = body.copy();
     exchange.request_body(copy.clone());
     let to_head = head.method == Method::HEAD;

@@ -105,11 +105,7 @@ struct Books {
     bytes: IntCounter,
     gaps: IntCounter,
     flags: IntCounterVec,
-    /// By kind.
-    links: [IntCounter; Kind::ALL.len()],
-    ambiguous: IntCounter,
-    /// Read, of those from a cache, and written.
-    tokens: [IntCounter; 3],
+    turns: Turns,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
     free: IntGauge,
@@ -119,6 +115,38 @@ struct Books {
     erased: IntCounter,
     /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
     pending: [(AtomicU64, AtomicU64); DROPPED.len()],
+}
+
+/// What reading turns has shown.
+struct Turns {
+    /// By kind.
+    links: [IntCounter; Kind::ALL.len()],
+    ambiguous: IntCounter,
+    /// Read, of those from a cache, and written.
+    tokens: [IntCounter; 3],
+}
+
+impl Turns {
+    fn register(metrics: &Metrics) -> Turns {
+        let links = metrics.counters(
+            "serin_recorder_links_total",
+            "Clients' turns by how they stand to the turn before (docs/stitching.md).",
+            &["kind"],
+        );
+        let tokens = metrics.counters(
+            "serin_recorder_tokens_total",
+            "Tokens of clients' turns as answers report them; cached ones are among the prompt's.",
+            &["kind"],
+        );
+        Turns {
+            links: Kind::ALL.map(|kind| links.with_label_values(&[kind.name()])),
+            ambiguous: metrics.counter(
+                "serin_recorder_ambiguous_links_total",
+                "Clients' turns for which more than one place in the recordings fitted.",
+            ),
+            tokens: ["prompt", "cached", "output"].map(|kind| tokens.with_label_values(&[kind])),
+        }
+    }
 }
 
 impl Ledger {
@@ -151,16 +179,6 @@ impl Ledger {
         for outcome in ["taken", "lost"] {
             flags.with_label_values(&[outcome]);
         }
-        let links = metrics.counters(
-            "serin_recorder_links_total",
-            "Clients' turns by how they stand to the turn before (docs/stitching.md).",
-            &["kind"],
-        );
-        let tokens = metrics.counters(
-            "serin_recorder_tokens_total",
-            "Tokens of clients' turns as answers report them; cached ones are among the prompt's.",
-            &["kind"],
-        );
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -177,12 +195,7 @@ impl Ledger {
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
             flags,
-            links: Kind::ALL.map(|kind| links.with_label_values(&[kind.name()])),
-            ambiguous: metrics.counter(
-                "serin_recorder_ambiguous_links_total",
-                "Clients' turns for which more than one place in the recordings fitted.",
-            ),
-            tokens: ["prompt", "cached", "output"].map(|kind| tokens.with_label_values(&[kind])),
+            turns: Turns::register(metrics),
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
@@ -270,11 +283,11 @@ impl Ledger {
 
     /// A client's turn has its place, and its answer says what it took.
     pub fn placed(&self, place: &Place, usage: Option<Usage>) {
-        self.0.links[place.kind as usize].inc();
-        self.0.ambiguous.inc_by(place.ambiguous.into());
+        self.0.turns.links[place.kind as usize].inc();
+        self.0.turns.ambiguous.inc_by(place.ambiguous.into());
         let usage = usage.unwrap_or_default();
         let counts = [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens];
-        for (counter, count) in self.0.tokens.iter().zip(counts) {
+        for (counter, count) in self.0.turns.tokens.iter().zip(counts) {
             counter.inc_by(count.unwrap_or(0).min(MOST_TOKENS));
         }
     }
@@ -353,6 +366,29 @@ mod tests {
         let again = ledger.take_gaps();
         assert_eq!((again.len(), again[0].count), (1, 3));
         assert_eq!(again[0].from_unix_nanos, gaps[0].from_unix_nanos, "it begins with the first loss");
+    }
+
+    #[test]
+    fn links_and_tokens_are_counted_by_kind_and_bounded() {
+        let metrics = Metrics::default();
+        let ledger = Ledger::new(&metrics, &[]);
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            let place = Place { kind, parent: String::new(), ambiguous: at == 0 };
+            (0..=at).for_each(|_| ledger.placed(&place, None));
+        }
+        let usage = Usage { prompt_tokens: Some(u64::MAX), completion_tokens: Some(7), ..Usage::default() };
+        ledger.placed(&Place { kind: Kind::Root, parent: String::new(), ambiguous: false }, Some(usage));
+        let text = String::from_utf8(metrics.text().unwrap()).unwrap();
+        for (at, kind) in Kind::ALL.into_iter().enumerate().skip(1) {
+            let line = format!("serin_recorder_links_total{{kind=\"{}\"}} {}", kind.name(), at + 1);
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+        for line in
+            ["ambiguous_links_total 1", "tokens_total{kind=\"output\"} 7", "tokens_total{kind=\"cached\"} 0"]
+        {
+            assert!(text.contains(&format!("serin_recorder_{line}")), "{line}");
+        }
+        assert!(text.contains(&format!("serin_recorder_tokens_total{{kind=\"prompt\"}} {MOST_TOKENS}")));
     }
 
     #[test]

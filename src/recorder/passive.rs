@@ -15,9 +15,10 @@ mod tests;
 mod tokens;
 mod turns;
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prometheus::IntCounter;
@@ -34,6 +35,8 @@ pub use config::Config;
 pub use finding::{Check, Finding};
 pub use metrics::{Metrics, Skipped};
 
+/// How long the end of the process waits for what is still to be checked.
+const LAST: Duration = Duration::from_secs(2);
 /// Flags that wait for the recorder.
 const FLAGS: usize = 1024;
 
@@ -127,6 +130,8 @@ pub struct Passive {
     queue: SyncSender<Job>,
     flags: Receiver<Flag>,
     metrics: Metrics,
+    /// When to stop, once the process ends.
+    deadline: Arc<OnceLock<Instant>>,
     thread: JoinHandle<()>,
 }
 
@@ -143,10 +148,12 @@ impl Passive {
         let (found, flags) = sync_channel(FLAGS);
         let metrics = parts.metrics.clone();
         let checks = Checks::new(config, parts)?;
-        let run = move || run(&jobs, &found, checks);
+        let deadline = Arc::new(OnceLock::new());
+        let until = deadline.clone();
+        let run = move || run(&jobs, &found, &until, checks);
         let thread = std::thread::Builder::new().name("serin-passive".into()).spawn(run);
         let thread = thread.map_err(|error| format!("the thread of the passive checks: {error}"))?;
-        Ok(Some(Passive { queue, flags, metrics, thread }))
+        Ok(Some(Passive { queue, flags, metrics, deadline, thread }))
     }
 
     /// Offers something to look at. Never waits; a turn that does not fit is counted.
@@ -167,8 +174,9 @@ impl Passive {
         self.flags.try_iter()
     }
 
-    /// Waits until everything offered so far is checked; returns the last of what was found.
+    /// Waits until everything offered so far is checked, but not for long; returns the last of what was found.
     pub fn end(self) -> Vec<Flag> {
+        self.deadline.get_or_init(|| clock::now() + LAST);
         drop(self.queue);
         let flags = self.flags.iter().collect();
         if self.thread.join().is_err() {
@@ -178,11 +186,15 @@ impl Passive {
     }
 }
 
-fn run(jobs: &Receiver<Job>, found: &SyncSender<Flag>, mut checks: Checks) {
+fn run(jobs: &Receiver<Job>, found: &SyncSender<Flag>, until: &OnceLock<Instant>, mut checks: Checks) {
     while let Ok(job) = jobs.recv() {
         let turn = match job {
             Job::Models(body, _leases) => {
                 checks.models(&body);
+                continue;
+            }
+            Job::Turn(_) if until.get().is_some_and(|until| clock::now() > *until) => {
+                checks.metrics().skipped(Skipped::Stopped);
                 continue;
             }
             Job::Turn(turn) => turn,

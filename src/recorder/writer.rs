@@ -75,8 +75,8 @@ pub fn start_on(
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
-    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger, passive };
-    let run = move || run(&receiver, lanes, desk, &budget);
+    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger, budget, passive };
+    let run = move || run(&receiver, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
@@ -93,7 +93,7 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk, budget: &Budget) {
+fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
     loop {
         let now = clock::now();
         let due = lanes.iter().filter_map(|lane| lane.due).min();
@@ -106,7 +106,7 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk, budget: &Bu
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        desk.ledger.queue_bytes(budget.used());
+        desk.ledger.queue_bytes(desk.budget.used());
         desk.flag(&mut lanes[0], over);
         let now = clock::now();
         for lane in &mut lanes {
@@ -165,6 +165,7 @@ struct Desk {
     /// How much is kept of what is not to be stored.
     unstored: Mode,
     ledger: Ledger,
+    budget: Budget,
     passive: Option<Passive>,
 }
 
@@ -215,11 +216,13 @@ impl Desk {
     /// What is to be checked of a turn: nothing where nothing may be kept that is made of what was said.
     fn checked(&self, mode: Mode, exchange: &Exchange, leases: &Arc<Vec<Lease>>) -> Option<Seen> {
         let passive = self.passive.as_ref().filter(|_| exchange.origin() == Origin::Client)?;
-        if mode < Mode::Hash {
-            passive.skipped(Skipped::Mode);
-            return None;
-        }
-        Some(Seen::of(exchange, leases))
+        let why = match mode < Mode::Hash {
+            true => Skipped::Mode,
+            false if self.budget.is_scarce() => Skipped::Memory,
+            false => return Some(Seen::of(exchange, leases)),
+        };
+        passive.skipped(why);
+        None
     }
 }
 

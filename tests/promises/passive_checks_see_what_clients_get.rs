@@ -220,3 +220,108 @@ fn a_canarys_code_in_a_clients_answer_is_critical_unless_the_client_has_sent_it(
     );
     assert!(!flags("data/canary").is_empty());
 }
+
+/// An upstream that counts a token for four bytes of its messages, or half as many where a message asks it to forget; its
+/// context is 8,000 tokens, and it cuts what is longer unless it is asked to be honest.
+fn counting(request: &Received, out: &mut std::net::TcpStream) -> bool {
+    let body = String::from_utf8_lossy(&request.body).into_owned();
+    if request.head.starts_with("GET /v1/models") {
+        let list = br#"{"object":"list","data":[{"id":"m","max_model_len":8000}]}"#;
+        return out.write_all(&whole("200 OK", "application/json", list)).is_ok();
+    }
+    let tokens = body.len() / if body.contains("forget half") { 8 } else { 4 };
+    if tokens > 8_000 && body.contains("be honest") {
+        let refusal = br#"{"error":{"message":"This model's maximum context length is 8000 tokens."}}"#;
+        return out.write_all(&whole("400 Bad Request", "application/json", refusal)).is_ok();
+    }
+    let choice =
+        json!({"index": 0, "message": {"role": "assistant", "content": "Noted."}, "finish_reason": "stop"});
+    let usage = json!({"prompt_tokens": tokens.min(7_900), "completion_tokens": 3});
+    let answer = json!({"choices": [choice], "usage": usage}).to_string();
+    out.write_all(&whole("200 OK", "application/json", answer.as_bytes())).is_ok()
+}
+
+fn say(serin: &Serin, messages: &Value) {
+    let body = json!({"model": "m", "messages": messages}).to_string();
+    let answer = wire::send(serin.traffic(), &post("/v1/chat/completions", "", body.as_bytes()));
+    assert!(answer.whole, "{}", answer.text());
+}
+
+fn prose(number: usize, bytes: usize) -> Value {
+    let words: String = (0..bytes / 20).map(|at| format!("word {number} of {at:06}. ")).collect();
+    json!({"role": "user", "content": words})
+}
+
+#[test]
+fn prompts_are_held_against_their_words_their_past_and_their_limit() {
+    let upstream = Upstream::start(counting);
+    let mut serin = Serin::before(upstream.address, "[canary]\nenabled = false\n");
+    assert_eq!(wire::get(serin.traffic(), "/v1/models").status, 200);
+    for number in 0..80 {
+        say(&serin, &json!([prose(number, 8_000)]));
+    }
+    let noted = json!({"role": "assistant", "content": "Noted."});
+    let more = json!({"role": "user", "content": "and more"});
+    say(&serin, &json!([prose(3, 8_000), noted, more]));
+    serin.reaches(&ok("turn_monotonicity"), 1.0);
+    serin.reaches(&ok("prompt_tokens"), 10.0);
+    serin.reaches(&ok("over_length"), 10.0);
+    assert_eq!(findings(&serin), [], "nothing is wrong yet");
+    let found = |serin: &Serin, check: &str, outcome: &str| {
+        eventually(outcome, || {
+            findings(serin)
+                .iter()
+                .any(|found| found.0 == check && found.1 == outcome && found.2 == 1.0)
+                .then_some(())
+        });
+    };
+    say(&serin, &json!([prose(90, 8_000), {"role": "user", "content": "forget half"}]));
+    found(&serin, "prompt_tokens", "short");
+    say(&serin, &json!([prose(4, 8_000), noted, {"role": "user", "content": "forget half"}]));
+    found(&serin, "turn_monotonicity", "shrunk");
+    say(&serin, &json!([prose(91, 60_000)]));
+    found(&serin, "over_length", "truncated");
+    say(&serin, &json!([prose(92, 60_000), {"role": "user", "content": "be honest"}]));
+    found(&serin, "over_length", "refused");
+    for series in ["serin_recorder_links_total{kind=\"append\"}", "serin_recorder_links_total{kind=\"root\"}"]
+    {
+        assert!(serin.metric(series).is_some_and(|count| count >= 2.0), "{series}");
+    }
+    assert!(
+        serin.metric("serin_recorder_tokens_total{kind=\"prompt\"}").is_some_and(|count| count > 100_000.0)
+    );
+    assert_eq!(serin.metric("serin_recorder_tokens_total{kind=\"output\"}"), Some(84.0 * 3.0));
+    serin.stop();
+    let lines =
+        Conversations::read_only(&serin.dir.path().join("data")).unwrap().list(&Filter::default()).unwrap();
+    let flagged = |name| lines.iter().filter(|line| line.flags.contains(&name)).count();
+    assert_eq!((flagged("turn_not_monotonic"), flagged("silent_truncation")), (1, 1));
+    assert!(flagged("prompt_short") >= 1);
+}
+
+#[test]
+fn bodies_go_on_as_they_come() {
+    let upstream = Upstream::start(|request, out| {
+        let answer: Vec<u8> = request.body.iter().rev().copied().collect();
+        if request.head.contains("/chunks") {
+            let parts = [chunked("a/b"), chunk(b"first"), chunk(&[b'x'; 70_000]), b"0\r\n\r\n".to_vec()];
+            return out.write_all(&parts.concat()).is_ok();
+        }
+        out.write_all(&whole("200 OK", "a/b", &answer)).is_ok()
+    });
+    let serin =
+        Serin::before(upstream.address, "[canary]\nenabled = false\n[passive]\ndigest_sample = 1.0\n");
+    for (path, length) in
+        [("/small", 10), ("/large", 300_000), ("/chunks", 100), ("/v1/chat/completions", 40_000)]
+    {
+        let answer = wire::send(serin.traffic(), &post(path, "", &vec![b'a'; length]));
+        assert!(answer.whole, "{path}");
+    }
+    for direction in ["request", "response"] {
+        let series = |outcome| {
+            format!("serin_passive_digests_total{{direction=\"{direction}\",outcome=\"{outcome}\"}}")
+        };
+        serin.reaches(&series("equal"), 4.0);
+        assert_eq!(serin.metric(&series("different")), Some(0.0));
+    }
+}

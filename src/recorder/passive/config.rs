@@ -11,6 +11,8 @@ pub struct Config {
     pub enabled: bool,
     /// Turns that may wait to be checked; past it they go unchecked and are counted.
     pub queue: usize,
+    /// The share of exchanges of which a checksum is taken where bodies come in and where they go out.
+    pub digest_sample: f64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub model: Vec<Model>,
 }
@@ -31,7 +33,7 @@ pub struct Model {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { enabled: true, queue: 1024, model: Vec::new() }
+        Self { enabled: true, queue: 1024, digest_sample: 0.01, model: Vec::new() }
     }
 }
 
@@ -49,6 +51,12 @@ impl Config {
                 ));
             }
         }
-        Ok(())
+        match (0.0..=1.0).contains(&self.digest_sample) {
+            true => Ok(()),
+            false => Err(format!(
+                "[passive] digest_sample = {} is no share; it goes from 0 to 1",
+                self.digest_sample
+            )),
+        }
     }
 }

@@ -94,7 +94,7 @@ impl Limits {
 
 /// The limit that a refusal names.
 fn named(text: &str) -> Option<u64> {
-    let after = NAMED.iter().find_map(|words| Some(number(text.split_once(words)?.1)?));
+    let after = NAMED.iter().find_map(|words| number(text.split_once(words)?.1));
     after.or_else(|| {
         // "prompt is too long: 210000 tokens > 200000 maximum"
         let (_, rest) = text.split_once("tokens >")?;

@@ -13,23 +13,32 @@ use crate::metrics::{self, Names};
 pub enum Skipped {
     /// `[passive] queue` turns waited already.
     QueueFull,
+    /// More than half of the memory for copies is taken: it is for recording.
+    Memory,
     /// Nothing that is made of what was said may be kept of it.
     Mode,
     /// Its answer could not be read, or not all of it.
     Unread,
     /// It has no answer: it failed or was refused.
     NoAnswer,
-    /// The thread of the checks has died.
+    /// The process ended first, or the thread of the checks has died.
     Stopped,
 }
 
 impl Skipped {
-    const ALL: [Skipped; 5] =
-        [Skipped::QueueFull, Skipped::Mode, Skipped::Unread, Skipped::NoAnswer, Skipped::Stopped];
+    const ALL: [Skipped; 6] = [
+        Skipped::QueueFull,
+        Skipped::Memory,
+        Skipped::Mode,
+        Skipped::Unread,
+        Skipped::NoAnswer,
+        Skipped::Stopped,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             Skipped::QueueFull => "queue_full",
+            Skipped::Memory => "memory",
             Skipped::Mode => "mode",
             Skipped::Unread => "unread",
             Skipped::NoAnswer => "no_answer",
