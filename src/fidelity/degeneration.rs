@@ -32,6 +32,10 @@ pub struct Scripts(u16);
 impl Scripts {
     /// The scripts of the letters in `text`.
     pub fn of(text: &str) -> Self {
+        // Most text is plain, and there is a lot of it.
+        if text.is_ascii() {
+            return Self(u16::from(text.bytes().any(|byte| byte.is_ascii_alphabetic())));
+        }
         Self(text.chars().filter_map(script).fold(0, |set, bit| set | bit))
     }
 
@@ -136,6 +140,9 @@ fn foreign_letters(text: &str, allowed: Scripts) -> (u32, u32) {
 
 /// The script that most letters of a text are of, as a bit; 0 without letters.
 pub fn dominant(text: &str) -> u16 {
+    if text.is_ascii() {
+        return Scripts::of(text).0;
+    }
     let mut letters = [0u32; 16];
     text.chars().filter_map(script).for_each(|bit| letters[bit.trailing_zeros() as usize] += 1);
     let most = (0..16).max_by_key(|at| letters[*at]).unwrap_or(0);
@@ -203,7 +210,22 @@ mod tests {
         assert_eq!(find("标签在架子上", latin()), Some(Degeneration::ForeignScript));
     }
 
+    #[test]
+    fn most_letters_decide() {
+        let (latin, greek) = (Scripts::of("a").0, Scripts::of("α").0);
+        for (text, expected) in [("words", latin), ("1, 2!", 0), ("", 0), ("αβγ a", greek), ("ab γ", latin)]
+        {
+            assert_eq!(dominant(text), expected, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn plain_text_has_the_scripts_of_its_letters(text in "[ -~]{0,40}") {
+            let slowly = text.chars().filter_map(script).fold(0, |set, bit| set | bit);
+            prop_assert_eq!(Scripts::of(&text).0, slowly);
+        }
+
         #[test]
         fn any_text_is_read_without_panic(text in ".*") {
             find(&text, Scripts::of(&text));
