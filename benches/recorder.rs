@@ -22,6 +22,7 @@ mod threads;
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger};
 use serin::recorder::mode::Mode;
+use serin::recorder::passive::{self, Passive};
 use serin::recorder::{Config, Offered, writer};
 use talk::{Answer, Dice, Talk, Words};
 
@@ -72,6 +73,8 @@ struct Run {
     kinds: BTreeMap<String, u64>,
     recorder_micros: f64,
     keeper_micros: f64,
+    /// Of the thread of the passive checks; 0 without them.
+    passive_micros: f64,
     request_bytes: u64,
 }
 
@@ -91,8 +94,11 @@ fn main() -> ExitCode {
     println!("{:>92} {:>10} {:>8}", "µs/turn", "µs/turn", "KB");
     let only = given("--only").map_or("", String::as_str);
     for load in LOADS.iter().filter(|load| load.name.contains(only)) {
-        let run = record(load, part, &dir);
+        let run = record(load, part, &dir, false);
         report(load.name, &run);
+        let checked = record(load, part, &dir, true);
+        report("  with passive checks", &checked);
+        println!("  passive checks: {:.1} µs/turn on a thread of their own", checked.passive_micros);
         let plain = plain::record(load, part, &dir);
         report("  each body compressed by itself", &plain);
         let shares = run
@@ -152,11 +158,12 @@ fn each(load: &Load, part: usize, mut take: impl FnMut(serin::journal::Exchange)
 
 /// Through the recorder. Only the time in which it has something to do counts: making the load takes longer than
 /// recording it, so exchanges are made ahead in batches.
-fn record(load: &Load, part: usize, dir: &Path) -> Run {
+fn record(load: &Load, part: usize, dir: &Path, checked: bool) -> Run {
     let _ = std::fs::remove_dir_all(dir);
     let metrics = Metrics::default();
     let config = Config { dir: dir.to_owned(), queue: 2 * AHEAD as usize, ..Config::default() };
-    let (recorder, writer) = writer::start(&config, Ledger::new(&metrics, &[])).expect("starts");
+    let (recorder, writer) =
+        writer::start(&config, Ledger::new(&metrics, &[]), checks(&metrics, checked)).expect("starts");
     let (mut turns, mut raw, mut request_bytes, mut spent) = (0, 0, 0, Duration::ZERO);
     let mut batch = Vec::new();
     let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {
@@ -180,6 +187,10 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
         }
     });
     flush(&mut batch, turns);
+    while checked && looked_at(&metrics) < turns {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let passive_micros = threads::cpu_micros("serin-passive") / turns as f64;
     let recorder_micros = threads::cpu_micros("serin-recorder") / turns as f64;
     drop(recorder);
     // Sealing goes on until the keeper is told to stop.
@@ -195,8 +206,25 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
         kinds,
         recorder_micros,
         keeper_micros,
+        passive_micros,
         request_bytes,
     }
+}
+
+/// The passive checks, with a queue that no turn is left out of.
+fn checks(metrics: &Metrics, wanted: bool) -> Option<Passive> {
+    let config = passive::Config { enabled: wanted, queue: 1 << 20, ..passive::Config::default() };
+    let crosstalk = metrics.counter("serin_crosstalk_total", "Crosstalk.");
+    let parts =
+        passive::Parts { metrics: passive::Metrics::new(metrics), dye: Default::default(), crosstalk };
+    Passive::start(&config, parts).expect("starts")
+}
+
+fn looked_at(metrics: &Metrics) -> u64 {
+    let text = String::from_utf8(metrics.text().expect("encodes")).expect("is text");
+    let lines =
+        text.lines().filter(|line| line.starts_with("serin_passive_checks_total{check=\"degeneration\""));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 fn full(metrics: &Metrics) -> u64 {

@@ -265,7 +265,7 @@ impl Importing<'_> {
             exchange.set_end(end);
             exchange.model.clone_from(&reading.model);
         }
-        match self.into.record_read(exchange, reading, Wish::ALL) {
+        match self.into.record_read(exchange, reading.as_ref(), Wish::ALL) {
             Err(Error::Journal(journal::Error::TooLarge { bytes, limit })) => {
                 let says = format!(
                     "the exchange of {started} has {bytes} bytes, the limit is {limit}; leave it out"

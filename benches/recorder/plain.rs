@@ -45,6 +45,7 @@ pub fn record(load: &Load, part: usize, dir: &Path) -> Run {
         kinds: BTreeMap::new(),
         recorder_micros,
         keeper_micros: 0.0,
+        passive_micros: 0.0,
         request_bytes,
     }
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
-pub use rows::{Filter, Flags, SessionRow, TurnRow};
+pub use rows::{Filter, SessionRow, TurnRow};
 
+use super::flags::Flags;
 use super::hint;
 use super::projection::Key;
 use super::stitch::Footprint;
@@ -140,6 +141,17 @@ impl Index {
             gap.reason,
             gap.count as i64,
         ])?;
+        Ok(())
+    }
+
+    /// Sets flags of a turn and of its conversation. A turn that is not here stays so.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn flag(&self, turn: &str, flags: Flags) -> Result<()> {
+        let bits = flags.0 as i64;
+        self.connection.prepare_cached(schema::FLAG_TURN)?.execute(params![turn, bits])?;
+        self.connection.prepare_cached(schema::FLAG_CONVERSATION)?.execute(params![turn, bits])?;
         Ok(())
     }
 
@@ -360,7 +372,7 @@ impl Index {
             row.started_unix_nanos as i64,
             row.ended_unix_nanos as i64,
             row.forks(),
-            row.flags.0,
+            row.flags.0 as i64,
         ])?;
         Ok(())
     }

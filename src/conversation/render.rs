@@ -58,7 +58,8 @@ fn show_turn(text: &mut String, session: &Session, number: usize, turn: &Turn) {
         turn.status,
         line_of(&turn.end),
     );
-    let _ = writeln!(text, "   {}", line_of(&turn.id));
+    let flags = if turn.flags.is_empty() { String::new() } else { format!(" · {}", turn.flags.join(", ")) };
+    let _ = writeln!(text, "   {}{flags}", line_of(&turn.id));
     match &turn.request {
         Some(request) => request.messages.iter().for_each(|raw| show_message(text, raw.get())),
         None => text.push_str("(the request was not recorded whole, or is no chat request)\n"),

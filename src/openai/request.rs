@@ -19,6 +19,8 @@ pub struct Ask<'a> {
     /// What stands beside the messages: `system`, `instructions`.
     pub system: Option<&'a RawValue>,
     pub tools: Option<&'a RawValue>,
+    /// Whether it offers tools in the old form, `functions`.
+    pub has_functions: bool,
     /// A prompt that is no list of messages: text, or token ids.
     pub prompt: Option<&'a RawValue>,
     pub hints: Hints<'a>,
@@ -51,6 +53,8 @@ struct Wire<'a> {
     system: Option<&'a RawValue>,
     #[serde(borrow, default)]
     tools: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    functions: Option<&'a RawValue>,
     #[serde(borrow, default)]
     prompt: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -143,6 +147,7 @@ impl<'a> Ask<'a> {
             messages,
             system: wire.system.or(wire.instructions),
             tools: wire.tools,
+            has_functions: wire.functions.is_some(),
             prompt,
             hints: Hints {
                 previous_response_id: wire.previous_response_id,

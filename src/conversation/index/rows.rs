@@ -3,9 +3,10 @@
 use prost::Message;
 use rusqlite::{Row, Statement, params};
 
+use super::super::flags::Flags;
 use super::super::stitch::{Footprint, Kind};
 use crate::journal::facts::Facts;
-use crate::journal::{Capture, End, Exchange, Link, Lsn};
+use crate::journal::{End, Exchange, Link, Lsn};
 
 /// A turn as the index holds it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,55 +63,6 @@ pub struct Filter {
     /// Begun before this moment.
     pub until_unix_nanos: Option<u64>,
     pub limit: usize,
-}
-
-/// What is unusual about a turn, or about any turn of a conversation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u32);
-
-impl Flags {
-    /// Status 400 or above, or no status at all.
-    pub const ERROR: u32 = 1;
-    /// It did not end as `complete`.
-    pub const INCOMPLETE: u32 = 2;
-    /// A body was not kept whole.
-    pub const TRUNCATED: u32 = 4;
-    /// The request or the response was not readable as chat.
-    pub const UNPARSED: u32 = 8;
-    /// Answered by the embedded engine.
-    pub const EMBEDDED: u32 = 16;
-    /// More than one place in the recordings fitted.
-    pub const AMBIGUOUS: u32 = 32;
-    /// Secrets in a body were masked.
-    pub const MASKED: u32 = 64;
-
-    const NAMES: [(u32, &'static str); 7] = [
-        (Self::ERROR, "error"),
-        (Self::INCOMPLETE, "incomplete"),
-        (Self::TRUNCATED, "truncated"),
-        (Self::UNPARSED, "unparsed"),
-        (Self::EMBEDDED, "embedded"),
-        (Self::AMBIGUOUS, "ambiguous"),
-        (Self::MASKED, "masked"),
-    ];
-
-    pub fn names(self) -> Vec<&'static str> {
-        Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect()
-    }
-
-    fn of(exchange: &Exchange, facts: &Facts, link: &Link) -> Flags {
-        let whole = [exchange.request_capture(), exchange.response_capture()];
-        let bits = [
-            (exchange.status == 0 || exchange.status >= 400, Self::ERROR),
-            (exchange.end() != crate::journal::End::Complete, Self::INCOMPLETE),
-            (whole.iter().any(|capture| *capture != Capture::Whole), Self::TRUNCATED),
-            (!facts.is(Facts::READABLE) || !facts.is(Facts::PARSED), Self::UNPARSED),
-            (exchange.served_by == "embedded", Self::EMBEDDED),
-            (link.confidence <= 0.5, Self::AMBIGUOUS),
-            (!exchange.request_kept_hash.is_empty() || !exchange.response_kept_hash.is_empty(), Self::MASKED),
-        ];
-        Flags(bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum())
-    }
 }
 
 impl Default for Filter {
@@ -189,7 +141,7 @@ pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         ended_unix_nanos: unsigned(row, 4)?,
         turns: unsigned(row, 5)?,
         branches: unsigned(row, 6)?,
-        flags: Flags(row.get(7)?),
+        flags: Flags(unsigned(row, 7)?),
     })
 }
 
@@ -216,7 +168,7 @@ pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
         cached_tokens: row.get::<_, Option<i64>>(16)?.map(|tokens| tokens as u64),
         output_tokens: row.get::<_, Option<i64>>(17)?.map(|tokens| tokens as u64),
         finish: row.get(18)?,
-        flags: Flags(row.get(19)?),
+        flags: Flags(unsigned(row, 19)?),
         body_hash: row.get(21)?,
         // What this build has not written itself, it reads again from the journal.
         facts: Facts::decode(facts.as_slice()).unwrap_or_default(),
@@ -259,7 +211,7 @@ pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, lsn: Lsn) -> rusqlit
         row.cached_tokens.map(|tokens| tokens as i64),
         row.output_tokens.map(|tokens| tokens as i64),
         row.finish,
-        row.flags.0,
+        row.flags.0 as i64,
         lsn.0 as i64,
         row.body_hash,
         row.facts.encode_to_vec(),
