@@ -25,7 +25,9 @@ pub enum KeyError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("[record] key_file = {path:?} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them", path = .0.display())]
     Malformed(PathBuf),
-    #[error("{VARIABLE} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them")]
+    #[error(
+        "{VARIABLE} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them"
+    )]
     MalformedVariable,
     #[error("[record] key_file = {path:?} and {VARIABLE} are both set, and only one key can wrap; leave one out", path = .0.display())]
     Both(PathBuf),
@@ -47,9 +49,7 @@ fn keychain_of(path: &Path, variable: Option<&OsStr>) -> std::result::Result<Key
     let chain = |secret: [u8; 32]| Keychain::wrapping(&secret);
     match (path.as_os_str().is_empty(), variable) {
         (true, None) => Ok(Keychain::default()),
-        (true, Some(text)) => {
-            text.to_str().and_then(secret).map(chain).ok_or(KeyError::MalformedVariable)
-        }
+        (true, Some(text)) => text.to_str().and_then(secret).map(chain).ok_or(KeyError::MalformedVariable),
         (false, None) => {
             let text = std::fs::read_to_string(path)
                 .map_err(|source| KeyError::Unreadable { path: path.to_owned(), source })?;
