@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use crate::clock;
 use crate::conversation::reading::{is_turn, judge};
-use crate::conversation::{Conversations, Error, Wish};
+use crate::conversation::{Conversations, Error, Wish, render};
 use crate::journal::{self, Exchange};
 use crate::recorder::secrets::Secrets;
 
@@ -121,12 +121,9 @@ impl fmt::Display for Bad {
             Place::Line(number) => format!(", line {number}"),
         };
         for character in format!("{}{place}: {}", self.file, self.says).chars() {
-            match character {
-                '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    write!(f, "{}", character.escape_unicode())?;
-                }
-                control if control.is_control() => write!(f, "{}", control.escape_default())?,
-                other => write!(f, "{other}")?,
+            match render::steers(character) {
+                true => write!(f, "{}", character.escape_default())?,
+                false => write!(f, "{character}")?,
             }
         }
         Ok(())

@@ -170,6 +170,26 @@ mod tests {
         }
     }
 
+    /// A part without a secret is not looked through again; one with a secret is, each time.
+    #[test]
+    fn a_secret_in_the_history_is_masked_in_every_turn() {
+        let mut secrets = Secrets::default();
+        let filler = "nothing to hide here, ".repeat(20);
+        let message = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":"{filler}{text}"}}"#);
+        let history = [message("user", SECRET), message("assistant", ""), message("user", SECRET)];
+        for messages in 1..=history.len() {
+            let body = format!(r#"{{"messages":[{}]}}"#, history[..messages].join(","));
+            let names: Vec<Name> = Outline::of(body.as_bytes()).parts().map(|(_, name)| name).collect();
+            let mut one = exchange("", body.into_bytes());
+            let outline = secrets.mask(&[1; 32], &mut one).expect("is looked through");
+            let kept = String::from_utf8_lossy(&one.request_body).into_owned();
+            assert!(!kept.contains(&SECRET[4..]), "{kept}");
+            assert_eq!(outline, Outline::of(&one.request_body));
+            let clean: Vec<bool> = names.iter().map(|name| secrets.clean.get(name).is_some()).collect();
+            assert_eq!(clean, [false, true, false][..messages]);
+        }
+    }
+
     #[test]
     fn what_holds_no_secret_stays_and_what_cannot_be_read_is_told() {
         let mut secrets = Secrets::default();
