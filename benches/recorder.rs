@@ -4,8 +4,10 @@
 //!     cargo bench --bench recorder                 # the numbers of docs/BENCHMARKS.md
 //!     cargo bench --bench recorder -- --quick      # a twentieth of it, to see that it runs
 //!     cargo bench --bench recorder -- --dir DIR    # on the disk of that folder
+//!     cargo bench --bench recorder -- --only TEXT  # of the loads with this text in their names
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ mod threads;
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger};
 use serin::recorder::mode::Mode;
+use serin::recorder::passive::{self, Passive};
 use serin::recorder::{Config, Offered, writer};
 use talk::{Answer, Dice, Talk, Words};
 
@@ -66,17 +69,22 @@ struct Run {
     raw: u64,
     seconds: f64,
     disk: u64,
+    /// Bytes on disk by the extensions of files.
+    kinds: BTreeMap<String, u64>,
     recorder_micros: f64,
     keeper_micros: f64,
+    /// Of the thread of the passive checks; 0 without them.
+    passive_micros: f64,
     request_bytes: u64,
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let part = if arguments.iter().any(|argument| argument == "--quick") { 20 } else { 1 };
-    let given =
-        arguments.iter().position(|argument| argument == "--dir").and_then(|at| arguments.get(at + 1));
-    let dir = given
+    let given = |name: &str| {
+        arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1))
+    };
+    let dir = given("--dir")
         .map_or_else(std::env::temp_dir, PathBuf::from)
         .join(format!("serin-bench-{}", std::process::id()));
     println!(
@@ -84,11 +92,20 @@ fn main() -> ExitCode {
         "load", "turns", "turns/s", "raw MB", "disk %", "recorder", "keeper", "request"
     );
     println!("{:>92} {:>10} {:>8}", "µs/turn", "µs/turn", "KB");
-    for load in &LOADS {
-        let run = record(load, part, &dir);
+    let only = given("--only").map_or("", String::as_str);
+    for load in LOADS.iter().filter(|load| load.name.contains(only)) {
+        let run = record(load, part, &dir, false);
         report(load.name, &run);
+        let checked = record(load, part, &dir, true);
+        report("  with passive checks", &checked);
+        println!("  passive checks: {:.1} µs/turn on a thread of their own", checked.passive_micros);
         let plain = plain::record(load, part, &dir);
         report("  each body compressed by itself", &plain);
+        let shares = run
+            .kinds
+            .iter()
+            .map(|(kind, bytes)| format!("{kind} {:.2}", 100.0 * *bytes as f64 / run.raw as f64));
+        println!("  disk by kind of file, %: {}", shares.collect::<Vec<_>>().join(", "));
         println!(
             "  ratio to that: {:.2} × turns/s, {:.2} × disk",
             rate(&run) / rate(&plain),
@@ -141,11 +158,12 @@ fn each(load: &Load, part: usize, mut take: impl FnMut(serin::journal::Exchange)
 
 /// Through the recorder. Only the time in which it has something to do counts: making the load takes longer than
 /// recording it, so exchanges are made ahead in batches.
-fn record(load: &Load, part: usize, dir: &Path) -> Run {
+fn record(load: &Load, part: usize, dir: &Path, checked: bool) -> Run {
     let _ = std::fs::remove_dir_all(dir);
     let metrics = Metrics::default();
     let config = Config { dir: dir.to_owned(), queue: 2 * AHEAD as usize, ..Config::default() };
-    let (recorder, writer) = writer::start(&config, Ledger::new(&metrics, &[])).expect("starts");
+    let (recorder, writer) =
+        writer::start(&config, Ledger::new(&metrics, &[]), checks(&metrics, checked)).expect("starts");
     let (mut turns, mut raw, mut request_bytes, mut spent) = (0, 0, 0, Duration::ZERO);
     let mut batch = Vec::new();
     let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {
@@ -169,20 +187,44 @@ fn record(load: &Load, part: usize, dir: &Path) -> Run {
         }
     });
     flush(&mut batch, turns);
+    while checked && looked_at(&metrics) < turns {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let passive_micros = threads::cpu_micros("serin-passive") / turns as f64;
     let recorder_micros = threads::cpu_micros("serin-recorder") / turns as f64;
     drop(recorder);
     // Sealing goes on until the keeper is told to stop.
     let keeper_micros = threads::cpu_micros("serin-keeper") / turns as f64;
     writer.join();
+    let mut kinds = BTreeMap::new();
+    sizes(dir, &mut kinds);
     Run {
         turns,
         raw,
         seconds: spent.as_secs_f64(),
-        disk: size(dir),
+        disk: kinds.values().sum(),
+        kinds,
         recorder_micros,
         keeper_micros,
+        passive_micros,
         request_bytes,
     }
+}
+
+/// The passive checks, with a queue that no turn is left out of.
+fn checks(metrics: &Metrics, wanted: bool) -> Option<Passive> {
+    let config = passive::Config { enabled: wanted, queue: 1 << 20, ..passive::Config::default() };
+    let crosstalk = metrics.counter("serin_crosstalk_total", "Crosstalk.");
+    let parts =
+        passive::Parts { metrics: passive::Metrics::new(metrics), dye: Default::default(), crosstalk };
+    Passive::start(&config, parts).expect("starts")
+}
+
+fn looked_at(metrics: &Metrics) -> u64 {
+    let text = String::from_utf8(metrics.text().expect("encodes")).expect("is text");
+    let lines =
+        text.lines().filter(|line| line.starts_with("serin_passive_checks_total{check=\"degeneration\""));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 fn full(metrics: &Metrics) -> u64 {
@@ -191,13 +233,16 @@ fn full(metrics: &Metrics) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
 }
 
-/// Bytes of all files but the ballast.
-fn size(dir: &Path) -> u64 {
-    let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-    let of = |entry: std::fs::DirEntry| match entry.file_type() {
-        Ok(kind) if kind.is_dir() => size(&entry.path()),
-        _ if entry.file_name() == "ballast" => 0,
-        _ => entry.metadata().map_or(0, |found| found.len()),
-    };
-    entries.flatten().map(of).sum()
+/// Bytes of all files but the ballast, by their extensions.
+fn sizes(dir: &Path, into: &mut BTreeMap<String, u64>) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            sizes(&path, into);
+        } else if entry.file_name() != "ballast" {
+            let kind = path.extension().map_or_else(String::new, |text| text.to_string_lossy().into_owned());
+            *into.entry(kind).or_default() += entry.metadata().map_or(0, |found| found.len());
+        }
+    }
 }

@@ -17,7 +17,6 @@ use std::thread::JoinHandle;
 use tokio::sync::watch;
 
 use crate::admin::{self, Admin};
-use crate::canary;
 use crate::config::{ClientEof, Config};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -112,9 +111,9 @@ impl App {
         let path = Path::start(&proxies, &built.traffic, &shared).map_err(internal)?;
         drop(shared);
         let (embedded, fallback) = (built.embedded.clone(), config.fallback.clone());
-        let (metrics, tag_key) = (canary::Metrics::new(&built.metrics), built.tag_key);
         let must_show = config.listen.client_certificates == ClientCertificates::Required;
-        let canaries = Canaries { traffic, tls, must_show, files: built.files.clone(), tag_key, metrics };
+        let (files, tag_key, books) = (built.files.clone(), built.tag_key, built.canaries);
+        let canaries = Canaries { traffic, tls, must_show, files, tag_key, books };
         let reloader = Arc::new(Reloader {
             file: setup.file,
             set_level: setup.set_level,

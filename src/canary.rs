@@ -22,4 +22,4 @@ mod scripted;
 pub use config::{Config, ConfigError};
 pub use length::Bucket;
 pub use metrics::Metrics;
-pub use patrol::{Patrol, Step, run};
+pub use patrol::{Books, Patrol, Step, run};

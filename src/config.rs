@@ -34,6 +34,7 @@ pub struct Config {
     pub breaker: breaker::Config,
     pub fallback: embedded::Config,
     pub record: recorder::Config,
+    pub passive: recorder::passive::Config,
     pub canary: canary::Config,
     pub limits: Limits,
     pub trace: trace::Config,
@@ -263,6 +264,7 @@ impl Config {
         self.check_names()?;
         self.canary.check().map_err(|error| error.to_string())?;
         self.trace.check()?;
+        self.passive.check()?;
         self.check_certificates()?;
         let unset = |path: &PathBuf| path.as_os_str().is_empty();
         let admin = &self.admin;

@@ -9,6 +9,8 @@ mod catch_up;
 mod derive;
 mod error;
 mod filter;
+pub mod flags;
+mod follow;
 pub mod hint;
 pub mod index;
 pub mod projection;
@@ -27,18 +29,22 @@ pub use catch_up::CaughtUp;
 pub use derive::{Restitched, read, rebuild};
 pub use error::Error;
 pub use filter::Asked;
+pub use flags::Flags;
 pub use index::Filter;
 pub use sessions::Sessions;
+pub use stitch::Kind;
 pub use subject::Subject;
 pub use view::{Session, SessionLine, Turn};
-pub use wish::{Lowered, Taken, Wish};
+pub use wish::{Lowered, Place, Taken, Wish};
 
 use crate::journal::erase::{self, Erasure};
 use crate::journal::fs::Fs;
-use crate::journal::{self, Exchange, Gap, Journal, Keychain, Level, Link, Lsn, Options, Record};
+use crate::journal::{self, Exchange, Flag, Gap, Journal, Keychain, Level, Link, Lsn, Options, Record};
+use crate::openai::outline::Outline;
 use crate::{clock, ids};
 use derive::Source;
-use index::{Index, TurnRow, Watermark};
+use follow::Pending;
+use index::{Index, TurnRow};
 use projection::Memo;
 use reading::{Reading, is_turn};
 use stitch::{Footprint, Placed, Stitcher};
@@ -71,11 +77,6 @@ pub struct Conversations {
     next_wait: u32,
     index_faults: u64,
     opened: CaughtUp,
-}
-
-enum Pending {
-    Turn(Box<TurnRow>),
-    Gap(Gap),
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -194,8 +195,8 @@ impl Conversations {
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
     pub fn record(&mut self, exchange: Exchange, wish: Wish) -> Result<Taken> {
-        let reading = self.read(&exchange);
-        self.record_read(exchange, reading, wish)
+        let reading = self.read(&exchange, None);
+        self.record_read(exchange, reading.as_ref(), wish)
     }
 
     /// As [`Conversations::record`], where it was read before by [`Conversations::read`].
@@ -205,7 +206,7 @@ impl Conversations {
     pub fn record_read(
         &mut self,
         mut exchange: Exchange,
-        reading: Option<Reading>,
+        reading: Option<&Reading>,
         wish: Wish,
     ) -> Result<Taken> {
         let Some(reading) = reading else {
@@ -213,16 +214,17 @@ impl Conversations {
             self.journal.record(exchange, taken.keep, None)?;
             return Ok(taken);
         };
-        let Placed { link, base } = self.stitcher.place(&exchange, &reading);
+        let Placed { link, base } = self.stitcher.place(&exchange, reading);
         let facts = reading.facts(&self.source.key, base);
         if exchange.record_level() != Level::Meta {
             exchange.answer = reading::keep_answer(&reading.answer);
         }
-        let taken = wish.apply(&mut exchange, Some(&link.conversation));
+        let mut taken = wish.apply(&mut exchange, Some(&link.conversation));
+        taken.place = Some(Place::of(&link));
         let row = TurnRow::of(&exchange, &facts, &link);
         let footprint = Footprint::of(&exchange, &facts, &link);
         exchange.facts = Some(facts);
-        let lsn = self.journal.record(exchange, taken.keep, Some(link))?;
+        let lsn = self.journal.record_along(&reading.outline, exchange, taken.keep, Some(link))?;
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(taken)
@@ -233,9 +235,9 @@ impl Conversations {
         self.source.key.derive("serin 2026 body mask key")
     }
 
-    /// Reads an exchange as a turn; `None` for one that is none.
-    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
-        is_turn(exchange).then(|| Reading::of(&self.source.key, &mut self.memo, exchange))
+    /// Reads an exchange as a turn; `None` for one that is none. `outline` is that of its request's body, where it is known.
+    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
+        is_turn(exchange).then(|| Reading::along(&self.source.key, &mut self.memo, exchange, outline))
     }
 
     /// The conversation of a turn, as far as the last commit; `None` for one that is not known.
@@ -254,6 +256,21 @@ impl Conversations {
         let lsn = self.journal.append(&Record::Gap(gap.clone()))?;
         self.pending.push((lsn, Pending::Gap(gap)));
         Ok(())
+    }
+
+    /// Notes what was found about a turn. Returns whether it is noted: of a turn that is not known, or no longer, it is not.
+    ///
+    /// # Errors
+    /// As [`Conversations::record`], and [`Error::Index`].
+    pub fn flag(&mut self, flag: Flag) -> Result<bool> {
+        let Some(flags) = Flags::recorded(&flag.name) else { return Ok(false) };
+        if !self.stitcher.knows(&flag.turn) && self.index.link(&flag.turn)?.is_none() {
+            return Ok(false);
+        }
+        let turn = flag.turn.clone();
+        let lsn = self.journal.append(&Record::Flag(flag))?;
+        self.pending.push((lsn, Pending::Flag(turn, flags)));
+        Ok(true)
     }
 
     /// Makes everything taken so far durable. A fault of the index is no fault of the commit: it is counted, and the
@@ -356,33 +373,5 @@ impl Conversations {
     /// [`Error::Index`].
     pub fn dump(&self) -> Result<String> {
         self.index.dump()
-    }
-
-    /// An index that stays broken is tried ever more seldom: each try may take as long as SQLite waits for a lock.
-    fn note_index(&mut self, followed: bool) {
-        self.index_behind = !followed;
-        self.index_faults += u64::from(!followed);
-        self.commits_to_wait = self.next_wait;
-        self.next_wait = if followed { 0 } else { (self.next_wait * 2 + 1).min(MAX_COMMITS_TO_WAIT) };
-    }
-
-    fn index_pending(&mut self, pending: &[(Lsn, Pending)], end: Lsn) -> Result<()> {
-        let replica = self.journal.replica();
-        self.index.batch(|index| {
-            for (lsn, item) in pending {
-                match item {
-                    Pending::Turn(row) => index.apply(row, *lsn)?,
-                    Pending::Gap(gap) => index.apply_gap(gap, *lsn)?,
-                }
-            }
-            index.set_watermark(&Watermark { lsn: end, replica })
-        })
-    }
-
-    fn catch_up(&mut self) -> Result<()> {
-        let from = self.index.watermark()?.lsn;
-        let mut reader = self.source.read_from(from)?;
-        catch_up::run(&self.source.key, &mut self.index, &mut self.stitcher, &mut reader)?;
-        Ok(())
     }
 }

@@ -8,6 +8,8 @@ pub mod denied;
 pub mod dye;
 pub mod haystack;
 pub mod judge;
+pub mod schema;
 pub mod secret;
 pub mod tag;
 pub mod text;
+pub mod tools;

@@ -25,6 +25,14 @@ pub fn entropy() -> [u8; 16] {
     bytes
 }
 
+/// Whether an id is among a share of all, by its random end.
+pub fn is_drawn(id: &str, share: f64) -> bool {
+    const DIGITS: usize = 6;
+    let end = id.len().checked_sub(DIGITS).and_then(|start| id.get(start..));
+    let drawn = end.and_then(|end| u32::from_str_radix(end, 16).ok());
+    drawn.is_some_and(|drawn| f64::from(drawn) < share * f64::from(1u32 << (4 * DIGITS)))
+}
+
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -70,5 +78,20 @@ mod tests {
     #[test]
     fn entropy_differs_between_calls() {
         assert_ne!(entropy(), entropy());
+    }
+
+    #[test]
+    fn a_share_of_ids_is_drawn() {
+        let ids: Vec<String> = (0..2000)
+            .map(|_| {
+                let mut random = [0; 10];
+                random.copy_from_slice(&entropy()[..10]);
+                sortable(1, random)
+            })
+            .collect();
+        let drawn = |share| ids.iter().filter(|id| is_drawn(id, share)).count();
+        assert_eq!((drawn(0.0), drawn(1.0)), (0, ids.len()));
+        assert!((100..=300).contains(&drawn(0.1)), "{}", drawn(0.1));
+        assert!(!is_drawn("", 1.0) && !is_drawn("no hex", 1.0) && !is_drawn("é", 1.0));
     }
 }

@@ -22,7 +22,7 @@ use bytes::Bytes;
 
 use crate::clock;
 use crate::conversation::reading::{is_turn, judge};
-use crate::conversation::{Conversations, Error, Wish};
+use crate::conversation::{Conversations, Error, Wish, render};
 use crate::journal::{self, Exchange};
 use crate::recorder::secrets::Secrets;
 
@@ -121,12 +121,9 @@ impl fmt::Display for Bad {
             Place::Line(number) => format!(", line {number}"),
         };
         for character in format!("{}{place}: {}", self.file, self.says).chars() {
-            match character {
-                '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                    write!(f, "{}", character.escape_unicode())?;
-                }
-                control if control.is_control() => write!(f, "{}", control.escape_default())?,
-                other => write!(f, "{other}")?,
+            match render::steers(character) {
+                true => write!(f, "{}", character.escape_default())?,
+                false => write!(f, "{character}")?,
             }
         }
         Ok(())
@@ -162,7 +159,7 @@ pub struct Counted {
 pub fn run(
     paths: &[PathBuf],
     format: Option<Format>,
-    secrets: Option<&Secrets>,
+    secrets: Option<&mut Secrets>,
     into: &mut Conversations,
     complain: &mut dyn FnMut(&Bad),
 ) -> Result<Counted, Error> {
@@ -205,7 +202,7 @@ fn open(format: Format, input: &Input) -> Result<Outcomes, Bad> {
 
 /// An import under way.
 struct Importing<'a> {
-    secrets: Option<&'a Secrets>,
+    secrets: Option<&'a mut Secrets>,
     into: &'a mut Conversations,
     complain: &'a mut dyn FnMut(&Bad),
     counted: Counted,
@@ -252,19 +249,20 @@ impl Importing<'_> {
     fn record(&mut self, file: &str, mut exchange: Exchange) -> Result<(), Error> {
         let (id, started) = (exchange.id.clone(), clock::rfc3339(exchange.started_unix_nanos));
         let key = self.into.mask_key();
-        if self.secrets.is_some_and(|secrets| secrets.mask(&key, &mut exchange).is_err()) {
+        let masked = self.secrets.as_mut().map(|secrets| secrets.mask(&key, &mut exchange));
+        if masked.as_ref().is_some_and(Result::is_err) {
             let says = format!(
                 "the exchange of {started} cannot be looked through for secrets; set [record] mode = \"full\" to take it as it is"
             );
             return self.leave_out(file, says);
         }
-        let reading = self.into.read(&exchange);
+        let reading = self.into.read(&exchange, masked.and_then(Result::ok));
         if let Some(reading) = &reading {
             let end = judge(&exchange, &reading.answer);
             exchange.set_end(end);
             exchange.model.clone_from(&reading.model);
         }
-        match self.into.record_read(exchange, reading, Wish::ALL) {
+        match self.into.record_read(exchange, reading.as_ref(), Wish::ALL) {
             Err(Error::Journal(journal::Error::TooLarge { bytes, limit })) => {
                 let says = format!(
                     "the exchange of {started} has {bytes} bytes, the limit is {limit}; leave it out"

@@ -57,7 +57,7 @@ pub use keys::Keychain;
 pub use lsn::Lsn;
 pub use pack::Keep;
 pub use reader::{Damage, Reader};
-pub use record::{Capture, End, Exchange, Gap, Header, Level, Link, Origin, Phase, Record};
+pub use record::{Capture, End, Exchange, Flag, Gap, Header, Level, Link, Origin, Phase, Record};
 pub use writer::{Journal, Options, Sync};
 
 /// What may go wrong with a journal.

@@ -1,6 +1,7 @@
 //! Serin: a transparent recording proxy with live fidelity canaries. `docs/ARCHITECTURE.md` is the map.
 
 pub mod admin;
+pub mod alike;
 pub mod app;
 pub mod body;
 pub mod canary;

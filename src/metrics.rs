@@ -1,6 +1,7 @@
 //! One registry, passed in: every family is made here, so that its name, help and labels can be listed in `docs/metrics.md`.
 
-use std::sync::Mutex;
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::{
@@ -35,6 +36,28 @@ pub struct Family {
     pub kind: &'static str,
     pub labels: Vec<String>,
     pub help: String,
+}
+
+/// Distinct values of one label that comes from outside; further ones are reported as `other`.
+const MAX_NAMES: usize = 16;
+
+/// A bounded set of values of one label.
+#[derive(Debug, Default)]
+pub struct Names(Mutex<HashSet<String>>);
+
+impl Names {
+    /// The value for a name from outside.
+    pub fn bounded(&self, name: &str) -> String {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let name: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
+        if !names.contains(&name) {
+            if names.len() >= MAX_NAMES {
+                return "other".to_owned();
+            }
+            names.insert(name.clone());
+        }
+        name
+    }
 }
 
 impl Default for Metrics {

@@ -12,13 +12,17 @@ mod events;
 pub mod field;
 pub mod fold;
 mod generate;
+pub mod outline;
 pub mod request;
 mod responses;
 pub mod sse;
+mod text;
 pub mod usage;
+pub mod words;
 
 pub use answer::Answer;
 pub use api::Api;
 pub use fold::{Choice, Fold, ToolCall};
 pub use request::{Ask, Message};
 pub use usage::Usage;
+pub use words::Words;

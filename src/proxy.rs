@@ -73,6 +73,8 @@ pub struct Settings {
     pub upgrades: Vec<String>,
     /// How long nothing may pass on such a connection.
     pub idle: Span,
+    /// The share of exchanges whose bodies are compared where they come in and where they go out.
+    pub digest_sample: f64,
     /// Whether streams are marked for an nginx in front of us.
     pub no_buffering: bool,
 }

@@ -8,6 +8,7 @@ pub mod keeper;
 mod lane;
 pub mod ledger;
 pub mod mode;
+pub mod passive;
 pub mod room;
 pub mod secrets;
 pub mod state;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use crate::body::budget::{Budget, Lease};
 use crate::conversation::{self, Subject};
 use crate::journal::erase::Erasure;
-use crate::journal::record::{self, Origin};
+use crate::journal::record::{self, Flag, Origin};
 pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
 use mode::Mode;
@@ -71,6 +72,8 @@ impl Offered {
 #[expect(clippy::large_enum_variant, reason = "nearly all of it is records")]
 pub enum Work {
     Record(Offered),
+    /// Write down what was found about a turn.
+    Flag(Origin, Flag),
     /// Write down that what belongs to a subject is to be erased, and tell what that is.
     Erase {
         origin: Origin,
@@ -93,6 +96,12 @@ pub enum EraseError {
 /// The path's end of the recorder. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Recorder").field("mode", &self.0.mode).finish_non_exhaustive()
+    }
+}
 
 struct Inner {
     queue: Option<SyncSender<Work>>,
@@ -161,6 +170,15 @@ impl Recorder {
         self.0.ledger.dropped(origin, why);
         if let Work::Record(lost) = &mut lost {
             lost.show();
+        }
+    }
+
+    /// Has written down what was found about a turn that was offered before. Never waits: what does not fit is counted and
+    /// gone.
+    pub fn flag(&self, origin: Origin, flag: Flag) {
+        let Some(queue) = &self.0.queue else { return };
+        if queue.try_send(Work::Flag(origin, flag)).is_err() {
+            self.0.ledger.flagged(false);
         }
     }
 

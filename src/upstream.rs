@@ -25,6 +25,7 @@ use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 
 use crate::body::Edges;
+use crate::body::digest::Digest;
 use crate::body::replay::{Fate, Replay};
 use crate::journal::record::End;
 use crate::recorder::tap::Cause;
@@ -220,6 +221,19 @@ impl http_body::Body for Body {
 impl Edges for Body {
     fn abandon(&mut self) {
         *self = Self::whole("");
+    }
+
+    fn watch(&mut self) {
+        if let Self::Http(body) = self {
+            body.received = Some(Digest::default());
+        }
+    }
+
+    fn received(&self) -> Option<Digest> {
+        match self {
+            Self::Http(body) => body.received,
+            Self::Embedded(_) | Self::Switched(_) | Self::Whole(_) => None,
+        }
     }
 
     fn edges(&self) -> &[u32] {

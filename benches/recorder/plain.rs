@@ -1,5 +1,6 @@
 //! The baseline: every exchange's bodies, whole, compressed by themselves and appended to a file that is synced as often.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -35,5 +36,16 @@ pub fn record(load: &Load, part: usize, dir: &Path) -> Run {
     let disk = file.metadata().map_or(0, |found| found.len());
     let recorder_micros = spent.as_secs_f64() * 1e6 / turns as f64;
     let _ = std::fs::remove_file(path);
-    Run { turns, raw, seconds: spent.as_secs_f64(), disk, recorder_micros, keeper_micros: 0.0, request_bytes }
+    let seconds = spent.as_secs_f64();
+    Run {
+        turns,
+        raw,
+        seconds,
+        disk,
+        kinds: BTreeMap::new(),
+        recorder_micros,
+        keeper_micros: 0.0,
+        passive_micros: 0.0,
+        request_bytes,
+    }
 }

@@ -9,6 +9,7 @@ use super::fleet::Fleet;
 use super::shown::Shown;
 use super::{Fault, chat_model, code};
 use crate::admin;
+use crate::canary;
 use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
@@ -21,6 +22,7 @@ use crate::proxy::witness::Observers;
 use crate::proxy::{Parts, Settings};
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
+use crate::recorder::passive::{self, Passive};
 use crate::recorder::writer::{self, Writer};
 use crate::server::tls::{Failures, Tls, Wanted};
 use crate::tls::files::Files;
@@ -57,6 +59,7 @@ pub struct Built {
     pub shown: Shown,
     pub exporter: Option<Exporter>,
     pub tag_key: tag::Key,
+    pub canaries: canary::Books,
 }
 
 /// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
@@ -68,6 +71,7 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     let fleet = Fleet::new(config, &metrics, &files);
     fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
+    passive::check(&config.passive).map_err(|error| Fault::new(code::UNREADABLE, error))?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
         if let Some(tls) = tls {
@@ -102,7 +106,10 @@ impl Built {
         let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
         names.extend([embedded::NAME, "none"]);
         names.extend(originals.as_ref().map(|_| original::NAME));
-        let (recorder, writer) = recording(config, Ledger::new(&metrics, &names))?;
+        let mut canaries = books(&metrics);
+        let passive = passive(config, &metrics, &canaries)?;
+        let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
+        canaries.recorder = Some(recorder.clone());
         let desk = desk(config, access, &recorder)?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
@@ -144,6 +151,7 @@ impl Built {
             shown,
             exporter,
             tag_key,
+            canaries,
         })
     }
 }
@@ -156,6 +164,7 @@ pub fn settings(config: &Config) -> Settings {
         body: config.limits.body.0,
         upgrades: config.listen.upgrades.clone(),
         idle: config.limits.idle,
+        digest_sample: if config.passive.enabled { config.passive.digest_sample } else { 0.0 },
         no_buffering: config.listen.no_buffering,
     }
 }
@@ -232,11 +241,29 @@ fn about(metrics: &Metrics) {
 }
 
 /// Both ends of recording.
-fn recording(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Fault> {
-    writer::start(&config.record, ledger).map_err(|error| {
+fn recording(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Fault> {
+    writer::start(&config.record, ledger, passive).map_err(|error| {
         let dir = config.record.dir.display().to_string();
         Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}"))
     })
+}
+
+/// Where canaries' outcomes go; verdicts are written down once there is a recorder.
+fn books(metrics: &Metrics) -> canary::Books {
+    canary::Books { metrics: canary::Metrics::new(metrics), live: Arc::default(), recorder: None }
+}
+
+/// What checks the recorded turns, where there are any.
+fn passive(config: &Config, metrics: &Metrics, canaries: &canary::Books) -> Result<Option<Passive>, Fault> {
+    let parts = passive::Parts {
+        metrics: passive::Metrics::new(metrics),
+        dye: canaries.live.clone(),
+        crosstalk: canaries.metrics.production_crosstalk(),
+    };
+    if !config.record.enabled {
+        return Ok(None);
+    }
+    Passive::start(&config.passive, parts).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
 /// Both ends of tracing, where spans are wanted.

@@ -14,7 +14,7 @@ use crate::canary;
 use crate::canary::driver::door::{self, Door};
 use crate::canary::driver::pinned;
 use crate::config::Config;
-use crate::fidelity::{dye, tag};
+use crate::fidelity::tag;
 use crate::metrics::Metrics;
 use crate::server::tls::Tls;
 use crate::server::{self, Server};
@@ -68,7 +68,7 @@ pub struct Canaries {
     pub must_show: bool,
     pub files: Files,
     pub tag_key: tag::Key,
-    pub metrics: canary::Metrics,
+    pub books: canary::Books,
 }
 
 /// The tasks that run.
@@ -208,7 +208,7 @@ impl Running {
         }
         if self.probing.as_ref() != Some(&wanted.canary) {
             if self.probing.replace(wanted.canary.clone()).is_some() {
-                canaries.metrics.forget();
+                canaries.books.metrics.forget();
             }
             // Tasks of their own: whatever happens to a canary, admin goes on.
             self.canary = JoinSet::new();
@@ -242,9 +242,7 @@ impl Canaries {
             return None;
         }
         let door = self.door(config).map_err(|why| tracing::warn!("no canaries will run: {why}")).ok()?;
-        let dye = Arc::new(dye::Registry::new(dye::DEFAULT_CAPACITY));
-        let (key, metrics) = (self.tag_key.clone(), self.metrics.clone());
-        Some(canary::run(config.clone(), door, key, metrics, dye, draining.clone()))
+        Some(canary::run(config.clone(), door, self.tag_key.clone(), self.books.clone(), draining.clone()))
     }
 
     /// The way to the traffic listener.
@@ -283,7 +281,11 @@ mod tests {
             must_show: false,
             files: Files::new(&metrics),
             tag_key: tag::Key::new([7; 32]),
-            metrics: canary::Metrics::new(&metrics),
+            books: canary::Books {
+                metrics: canary::Metrics::new(&metrics),
+                live: Arc::default(),
+                recorder: None,
+            },
         };
         let wanted = Orders { canary: canary::Config::default(), checks: Vec::new() };
         let (_keep, draining) = watch::channel(false);

@@ -33,6 +33,11 @@ impl Budget {
         self.0.used.load(Relaxed)
     }
 
+    /// Whether more than half of it is granted: what can do without should.
+    pub fn is_scarce(&self) -> bool {
+        self.used() > self.0.cap / 2
+    }
+
     /// An empty lease that may grow to `cap` bytes, as long as the whole budget allows.
     pub fn lease(&self, cap: u64) -> Lease {
         Lease { budget: self.clone(), held: 0, cap }
@@ -80,8 +85,9 @@ mod tests {
         let mut two = budget.lease(80);
         assert!(one.grow(60) && !one.grow(30), "a lease has its own cap");
         assert!(!two.grow(50) && two.grow(40), "the budget is shared");
-        assert_eq!(budget.used(), 100);
+        assert_eq!((budget.used(), budget.is_scarce()), (100, true));
         drop(one);
+        assert!(!budget.is_scarce());
         assert!(two.grow(40));
         two.release();
         drop(two);

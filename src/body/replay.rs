@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use super::BoxError;
 use super::budget::Lease;
+use super::digest::Digest;
 use super::kept::Kept;
 use super::unread::Unread;
 
@@ -38,6 +39,17 @@ struct State {
     length: u64,
     extent: Extent,
     fate: Fate,
+    /// Of those that are watched.
+    ends: Option<Ends>,
+}
+
+/// A body at both ends of its way through here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    came: Digest,
+    went: Digest,
+    /// All that came has gone on.
+    over: bool,
 }
 
 /// What became of a body itself, whether or not a copy was kept until then.
@@ -62,6 +74,7 @@ pub struct Replay {
     /// What somebody has looked at before it goes on its way, as it was received.
     ahead: VecDeque<Option<Result<Frame<Bytes>, BoxError>>>,
     copy: Copied,
+    watched: bool,
     unread: Option<Unread>,
 }
 
@@ -89,6 +102,13 @@ impl Copied {
         self.lock().length
     }
 
+    /// Whether all of it has gone on as it came; `None` where it was not watched, or has not gone on to its end.
+    pub fn went_as_it_came(&self) -> Option<bool> {
+        let state = self.lock();
+        let ends = state.ends.filter(|ends| ends.over && state.fate == Fate::Whole)?;
+        Some(ends.came == ends.went)
+    }
+
     /// Looks at the copy, however much it is.
     pub fn look<T>(&self, at: impl FnOnce(&[u8]) -> T) -> T {
         at(self.lock().kept.as_ref().map_or(&[], Kept::bytes))
@@ -114,6 +134,9 @@ impl Copied {
 impl State {
     fn push(&mut self, part: &[u8], to_come: u64) {
         self.length += part.len() as u64;
+        if let Some(ends) = &mut self.ends {
+            ends.came.add(part);
+        }
         let kept = self.kept.as_mut().is_some_and(|kept| kept.push(part, to_come));
         if self.extent == Extent::Open && !kept {
             self.extent = Extent::Truncated;
@@ -139,7 +162,7 @@ impl Replay {
         if announced > most {
             copy.lock().fate = Fate::TooLong { most, seen: announced };
         }
-        Self { source: Source::Live(body), most, ahead: VecDeque::new(), copy, unread: None }
+        Self { source: Source::Live(body), most, ahead: VecDeque::new(), copy, watched: false, unread: None }
     }
 
     /// A body that is already all here; nobody needs a copy.
@@ -150,7 +173,17 @@ impl Replay {
     /// A body that is sent a second time, with the copy that was taken the first time.
     pub fn repeated(bytes: Bytes, copy: Copied) -> Self {
         let source = Source::Held(Some(bytes));
-        Self { source, most: u64::MAX, ahead: VecDeque::new(), copy, unread: None }
+        // What went on the first time counts no more.
+        let watched =
+            copy.lock().ends.as_mut().map(|ends| (ends.went, ends.over) = Default::default()).is_some();
+        Self { source, most: u64::MAX, ahead: VecDeque::new(), copy, watched, unread: None }
+    }
+
+    /// The same; whether it goes on as it came is looked at.
+    pub fn watched(mut self, watched: bool) -> Self {
+        self.watched = watched;
+        self.copy.lock().ends = watched.then(Ends::default);
+        self
     }
 
     /// The same; what is left of it at its end goes there.
@@ -196,7 +229,7 @@ impl Copied {
     fn new(extent: Extent, lease: Option<Lease>) -> Self {
         let kept = lease.map(Kept::new);
         let fate = if extent == Extent::Whole { Fate::Whole } else { Fate::Open };
-        Self(Arc::new(Mutex::new(State { kept, length: 0, extent, fate })))
+        Self(Arc::new(Mutex::new(State { kept, length: 0, extent, fate, ends: None })))
     }
 }
 
@@ -238,6 +271,17 @@ impl Replay {
         }
     }
 
+    /// Takes note of what goes on.
+    fn note(&self, polled: Option<&Result<Frame<Bytes>, BoxError>>) {
+        let over = polled.is_none() || self.is_end_stream();
+        let mut state = self.copy.lock();
+        let Some(ends) = &mut state.ends else { return };
+        if let Some(Ok(frame)) = polled {
+            frame.data_ref().into_iter().for_each(|data| ends.went.add(data));
+        }
+        ends.over |= over;
+    }
+
     /// Bytes that were looked at and have not gone on their way.
     fn ahead_len(&self) -> u64 {
         let parts = self.ahead.iter().filter_map(|polled| polled.as_ref()?.as_ref().ok()?.data_ref());
@@ -273,10 +317,14 @@ impl Body for Replay {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.ahead.pop_front() {
-            Some(frame) => Poll::Ready(frame),
-            None => self.poll_source(cx),
+        let polled = match self.ahead.pop_front() {
+            Some(frame) => frame,
+            None => ready!(self.poll_source(cx)),
+        };
+        if self.watched {
+            self.note(polled.as_ref());
         }
+        Poll::Ready(polled)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -312,6 +360,27 @@ mod tests {
         copy.lock().close(Extent::Whole);
         assert_eq!((copy.extent(), copy.length()), (Extent::Truncated, 15));
         assert_eq!(copy.take().0, "12345678");
+    }
+
+    #[test]
+    fn what_goes_on_is_held_against_what_came() {
+        let copy = Copied::new(Extent::Open, None);
+        let mut body = Replay::repeated(Bytes::new(), copy.clone()).watched(true);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut pass = |came: &'static [u8], goes: &'static [u8]| {
+            copy.lock().push(came, 0);
+            body.ahead.push_back(Some(Ok(Frame::data(Bytes::from_static(goes)))));
+            let _ = Pin::new(&mut body).poll_frame(&mut cx);
+            copy.went_as_it_came()
+        };
+        assert_eq!(pass(b"one", b"one"), None, "its end has not come");
+        copy.lock().close(Extent::Whole);
+        assert_eq!(pass(b"two", b"two"), Some(true));
+        assert_eq!(pass(b"three", b"thre"), Some(false));
+        let mut again = Replay::repeated(Bytes::from_static(b"onetwothree"), copy.clone());
+        let _ = Pin::new(&mut again).poll_frame(&mut cx);
+        assert_eq!(copy.went_as_it_came(), Some(true), "a second try begins anew");
+        assert_eq!(Copied::new(Extent::Whole, None).went_as_it_came(), None, "nobody watches");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub struct Outcome {
     pub cause: Option<&'static str>,
     /// Who answered, as the front door says; `unknown` if it does not.
     pub upstream: String,
+    /// The record of the last exchange, as the front door says.
+    pub turn: Option<String>,
     /// As reported for the first exchange; 0 if not reported.
     pub prompt_tokens: u32,
     pub cached_tokens: u32,
@@ -168,6 +170,7 @@ impl Outcome {
             judgement,
             cause: None,
             upstream: "unknown".to_owned(),
+            turn: None,
             prompt_tokens: 0,
             cached_tokens: 0,
             pressure: None,
@@ -177,7 +180,7 @@ impl Outcome {
 
     fn take(&mut self, sent: Result<Reply, Failure>) -> Parsed {
         self.exchanges += 1;
-        self.pressure = None;
+        (self.pressure, self.turn) = (None, None);
         let reply = match sent {
             Ok(reply) => reply,
             Err(failure) => return Parsed::without_answer(Delivery::Failed(failure)),
@@ -185,6 +188,7 @@ impl Outcome {
         if let Some(upstream) = &reply.upstream {
             self.upstream.clone_from(upstream);
         }
+        self.turn.clone_from(&reply.turn);
         if matches!(reply.status, 429 | 503) {
             self.pressure = Some(Pressure { retry_after: reply.retry_after });
         }

@@ -1,17 +1,13 @@
 //! What the canaries export. Label values come from closed or bounded sets.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use prometheus::{GaugeVec, Histogram, IntCounterVec, IntGaugeVec};
+use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGaugeVec};
 
 use super::alarm::State;
 use crate::fidelity::judge::Verdict;
-use crate::metrics;
+use crate::metrics::{self, Names};
 use crate::stats::Interval;
-
-/// Distinct values of one label from outside; further ones are reported as `other`.
-const MAX_NAMES: usize = 16;
 
 /// Where one probe's outcome belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -25,7 +21,10 @@ pub struct Cell {
 /// Whose answer a foreign code was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
+    /// Another probe's.
     Probe,
+    /// A client's.
+    Production,
 }
 
 /// Why a probe was not sent.
@@ -56,10 +55,6 @@ pub struct Metrics {
     upstreams: Arc<Names>,
     models: Arc<Names>,
 }
-
-/// A bounded set of label values.
-#[derive(Debug, Default)]
-struct Names(Mutex<HashSet<String>>);
 
 impl Metrics {
     /// Creates the families in `registry`.
@@ -138,7 +133,9 @@ impl Metrics {
 
     /// Counters with closed label sets exist from the start, so that a rate can see the first count.
     fn start_at_zero(&self) {
-        self.crosstalk.with_label_values(&[Scope::Probe.as_str()]);
+        for scope in [Scope::Probe, Scope::Production] {
+            self.crosstalk.with_label_values(&[scope.as_str()]);
+        }
         for reason in [Skip::NoModel, Skip::ApiKey, Skip::Backoff] {
             self.skipped.with_label_values(&[reason.as_str()]);
         }
@@ -183,6 +180,11 @@ impl Metrics {
         self.crosstalk.with_label_values(&[scope.as_str()]).inc();
     }
 
+    /// What counts codes in clients' answers.
+    pub fn production_crosstalk(&self) -> IntCounter {
+        self.crosstalk.with_label_values(&[Scope::Production.as_str()])
+    }
+
     /// Counts a probe that was due and not sent.
     pub fn skipped(&self, reason: Skip) {
         self.skipped.with_label_values(&[reason.as_str()]).inc();
@@ -200,6 +202,7 @@ impl Scope {
     fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
+            Self::Production => "production",
         }
     }
 }
@@ -211,19 +214,5 @@ impl Skip {
             Self::ApiKey => "api_key",
             Self::Backoff => "backoff",
         }
-    }
-}
-
-impl Names {
-    fn bounded(&self, name: &str) -> String {
-        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
-        if !names.contains(&name) {
-            if names.len() >= MAX_NAMES {
-                return "other".to_owned();
-            }
-            names.insert(name.clone());
-        }
-        name
     }
 }

@@ -6,9 +6,13 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::conversation::flags;
 use crate::fidelity::dye::Registry;
+use crate::fidelity::judge;
 use crate::fidelity::secret::Minter;
 use crate::fidelity::tag;
+use crate::journal::{Flag, Origin};
+use crate::recorder::Recorder;
 
 use super::config::Config;
 use super::driver::door::Door;
@@ -33,6 +37,8 @@ pub struct Patrol {
     live: Arc<Registry>,
     scoreboard: Scoreboard,
     metrics: Metrics,
+    /// Where verdicts are written down.
+    recorder: Option<Recorder>,
     /// The slot to repeat at once, and how often.
     burst: Option<(Slot, u32)>,
     /// The slot of a breached stream, which gets every other probe until it is cleared.
@@ -40,6 +46,16 @@ pub struct Patrol {
     breached_is_next: bool,
     /// It has been said that no probe can be sent.
     said: bool,
+}
+
+/// Where outcomes go, and where codes are registered. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Books {
+    pub metrics: Metrics,
+    /// The codes of all probes, by which a foreign one is known.
+    pub live: Arc<Registry>,
+    /// Writes verdicts down.
+    pub recorder: Option<Recorder>,
 }
 
 /// What one step of the round did.
@@ -53,21 +69,19 @@ pub enum Step {
 
 /// Probes through `door` until `stop` holds true or its sender is gone.
 ///
-/// Nothing is spawned here: the caller owns the task and awaits it. `live` holds the codes of all probes, by which a
-/// foreign one is known, and `tag_key` is the key the proxy verifies tags under.
+/// Nothing is spawned here: the caller owns the task and awaits it. `tag_key` is the key the proxy verifies tags under.
 pub async fn run(
     config: Config,
     door: Door,
     tag_key: tag::Key,
-    metrics: Metrics,
-    live: Arc<Registry>,
+    books: Books,
     mut stop: watch::Receiver<bool>,
 ) {
     if !config.enabled {
         return;
     }
     let mut schedule = Schedule::new(&tag_key.derive("canary schedule"), config.interval.0, clock::now());
-    let mut patrol = Patrol::new(config, door, tag_key, metrics, live);
+    let mut patrol = Patrol::new(config, door, tag_key, books);
     let round = async {
         loop {
             tokio::time::sleep_until(schedule.due().into()).await;
@@ -85,22 +99,17 @@ pub async fn run(
 impl Patrol {
     /// A patrol that sends through `door`, to the public listener. Its draws are its own: no two patrols
     /// send the same text, or a cached prefix would answer for the model.
-    pub fn new(config: Config, door: Door, tag_key: tag::Key, metrics: Metrics, live: Arc<Registry>) -> Self {
+    pub fn new(config: Config, door: Door, tag_key: tag::Key, books: Books) -> Self {
         let seed = tag_key.derive("canary plan");
         let seed =
             seed[..8].iter().fold(clock::unix_nanos(), |sum, byte| sum.rotate_left(8) ^ u64::from(*byte));
-        Self::seeded(seed, config, door, tag_key, metrics, live)
+        Self::seeded(seed, config, door, tag_key, books)
     }
 
-    fn seeded(
-        seed: u64,
-        config: Config,
-        door: Door,
-        tag_key: tag::Key,
-        metrics: Metrics,
-        live: Arc<Registry>,
-    ) -> Self {
+    fn seeded(seed: u64, config: Config, door: Door, tag_key: tag::Key, books: Books) -> Self {
+        let Books { metrics, live, recorder } = books;
         Self {
+            recorder,
             plan: Plan::new(&config, seed),
             minter: Minter::new(tag_key.derive("recall codes")),
             id_key: tag_key.derive("probe ids"),
@@ -179,6 +188,7 @@ impl Patrol {
         let length = Bucket::of(tokens).as_str();
         let report = Report {
             probe_id: probe.id.clone(),
+            turn: outcome.turn.clone().unwrap_or_default(),
             cell: self.metrics.cell(&outcome.upstream, model, probe.kind.as_str(), length),
             thermal: if hot { "hot" } else { "cold" },
             judgement: outcome.judgement.clone(),
@@ -189,14 +199,29 @@ impl Patrol {
         let (verdict, cause) = (report.judgement.verdict.as_str(), outcome.cause.unwrap_or("none"));
         tracing::debug!(
             probe = probe.id,
+            turn = report.turn,
             stream = report.cell.stream(),
             verdict,
             cause,
             tokens,
             "canary probe"
         );
+        self.write_down(outcome);
         let advice = self.scoreboard.record(&report);
         self.follow(advice, slot, bursting)
+    }
+
+    /// The verdict becomes a flag of the record of the last exchange.
+    fn write_down(&self, outcome: &Outcome) {
+        if let (Some(recorder), Some(turn)) = (&self.recorder, &outcome.turn) {
+            let flag = Flag {
+                turn: turn.clone(),
+                name: format!("{}{}", flags::VERDICT, outcome.judgement.verdict.as_str()),
+                version: judge::VERSION,
+                unix_nanos: clock::unix_nanos(),
+            };
+            recorder.flag(Origin::Canary, flag);
+        }
     }
 
     fn follow(&mut self, advice: Advice, slot: Slot, bursting: bool) -> Pace {

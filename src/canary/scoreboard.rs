@@ -19,6 +19,8 @@ const WINDOW: usize = 200;
 #[derive(Debug, Clone)]
 pub struct Report {
     pub probe_id: String,
+    /// The record of its last exchange, by which `sessions show --canary` finds it; empty where it has none.
+    pub turn: String,
     pub cell: Cell,
     /// `cold` or `hot`, as observed.
     pub thermal: &'static str,
@@ -75,6 +77,7 @@ impl Scoreboard {
             let stranger = report.judgement.stranger.as_deref().unwrap_or_default();
             tracing::error!(
                 probe = report.probe_id,
+                turn = report.turn,
                 of = stranger,
                 stream = cell.stream(),
                 "answer holds the code of another request"
@@ -156,7 +159,8 @@ impl Stream {
 fn tell(lost: bool, report: &Report, stream: &str, evidence: f64, change: Change) {
     let (probe, verdict) = (report.probe_id.as_str(), report.judgement.base.as_str());
     if lost {
-        tracing::warn!(probe, stream, verdict, evidence_nats = evidence, "canary lost its context");
+        let turn = report.turn.as_str();
+        tracing::warn!(probe, turn, stream, verdict, evidence_nats = evidence, "canary lost its context");
     }
     if change.from != change.to {
         let (from, to) = (change.from.as_str(), change.to.as_str());

@@ -130,6 +130,9 @@ fn text(dir: &Path, proof: &Proof) -> String {
     if *gaps > 0 {
         let _ = writeln!(text, "  gaps     {gaps}, in which {lost_exchanges} exchanges went unrecorded");
     }
+    if proof.flags > 0 {
+        let _ = writeln!(text, "  flags    {}", proof.flags);
+    }
     if proof.unknown > 0 {
         let _ = writeln!(text, "  later    {} records of a later version", proof.unknown);
     }

@@ -38,6 +38,7 @@ impl Config {
             ("[balance] workers", self.balance.workers, 10_000),
             ("[balance] abort_queue", self.balance.abort_queue, MILLION),
             ("[record] queue", self.record.queue, MILLION),
+            ("[passive] queue", self.passive.queue, MILLION),
             ("[log] queue", self.log.queue, MILLION),
             ("[trace] queue", self.trace.queue, MILLION),
             ("[fallback] threads", self.fallback.threads, 1_024),

@@ -1,5 +1,6 @@
 //! Brings an index up to the end of its journal.
 
+use super::flags::Flags;
 use super::index::{Index, TurnRow, Watermark};
 use super::projection::{Key, Memo, RULES};
 use super::reading::{Reading, is_forgotten, is_turn};
@@ -83,6 +84,12 @@ impl Pass<'_> {
             }
             Record::Link(link) => index.relink(&link),
             Record::Gap(gap) => index.apply_gap(&gap, lsn),
+            Record::Flag(flag) => {
+                if self.waiting.as_ref().is_some_and(|(exchange, _)| exchange.id == flag.turn) {
+                    self.settle(index, reader, None)?;
+                }
+                Flags::recorded(&flag.name).map_or(Ok(()), |flags| index.flag(&flag.turn, flags))
+            }
             _ => Ok(()),
         }
     }

@@ -1,10 +1,8 @@
 //! What people ask for when they list conversations, in their own words.
 
-use super::index::{Filter, Flags, Place};
+use super::flags::{Flags, VERDICT};
+use super::index::{Cursor, Filter};
 use crate::units::Span;
-
-/// Names of flags that canaries' verdicts have begin so.
-const VERDICT: &str = "verdict:";
 
 /// A filter as it was written on a command line or in a query.
 #[derive(Clone, Debug, Default)]
@@ -43,23 +41,23 @@ impl Asked {
             model: self.model,
             upstream: self.upstream,
             flags,
-            after: self.cursor.as_deref().map(Place::read).transpose()?,
+            after: self.cursor.as_deref().map(Cursor::read).transpose()?,
             limit: self.limit,
         })
     }
 }
 
-impl Place {
-    /// As it is given out, to be read by [`Place::read`].
-    pub fn cursor(&self) -> String {
+impl Cursor {
+    /// As it is given out, to be read by [`Asked::filter`].
+    pub fn text(&self) -> String {
         format!("{}.{}", self.ended_unix_nanos, self.id)
     }
 
-    fn read(cursor: &str) -> Result<Place, String> {
+    fn read(cursor: &str) -> Result<Cursor, String> {
         let parts = cursor.split_once('.').and_then(|(nanos, id)| Some((nanos.parse().ok()?, id)));
         let (ended_unix_nanos, id) = parts
             .ok_or_else(|| format!("cursor: {cursor:?} is none; take the one that the list before gave"))?;
-        Ok(Place { ended_unix_nanos, id: id.to_owned() })
+        Ok(Cursor { ended_unix_nanos, id: id.to_owned() })
     }
 }
 
@@ -124,8 +122,8 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_as_it_was_given() {
-        let place = Place { ended_unix_nanos: 12, id: "a.b".into() };
-        assert_eq!(Place::read(&place.cursor()), Ok(place));
-        assert!(Place::read("x").expect_err("is none").contains("take the one"));
+        let place = Cursor { ended_unix_nanos: 12, id: "a.b".into() };
+        assert_eq!(Cursor::read(&place.text()), Ok(place));
+        assert!(Cursor::read("x").expect_err("is none").contains("take the one"));
     }
 }

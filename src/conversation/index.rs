@@ -11,8 +11,9 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 pub use look::Found;
-pub use rows::{Filter, Flags, Place, SessionRow, TurnRow};
+pub use rows::{Cursor, Filter, SessionRow, TurnRow};
 
+use super::flags::Flags;
 use super::hint;
 use super::projection::Key;
 use super::stitch::Footprint;
@@ -134,6 +135,17 @@ impl Index {
             gap.reason,
             gap.count as i64,
         ])?;
+        Ok(())
+    }
+
+    /// Sets flags of a turn and of its conversation. A turn that is not here stays so.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn flag(&self, turn: &str, flags: Flags) -> Result<()> {
+        let bits = flags.0 as i64;
+        self.connection.prepare_cached(schema::FLAG_TURN)?.execute(params![turn, bits])?;
+        self.connection.prepare_cached(schema::FLAG_CONVERSATION)?.execute(params![turn, bits])?;
         Ok(())
     }
 
@@ -318,7 +330,7 @@ impl Index {
             row.started_unix_nanos as i64,
             row.ended_unix_nanos as i64,
             row.forks(),
-            row.flags.0,
+            row.flags.0 as i64,
         ])?;
         Ok(())
     }

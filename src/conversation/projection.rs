@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+use crate::openai::outline::{self, Name};
 use crate::openai::{Choice, Message};
 use crate::recent::Recent;
 pub use rules::{RULES, Rules};
@@ -55,15 +56,40 @@ pub struct Projection {
     pub opening: Option<Node>,
 }
 
-/// The projections of messages that were seen lately, by their bytes: most of a request was there in the one before.
-pub struct Memo(Recent<Node, Arc<Projection>>);
+/// What was seen lately: most of a request was there in the one before.
+pub struct Memo {
+    /// The projections of messages, by their bytes.
+    messages: Recent<Name, Arc<Projection>>,
+    /// What environments come to, by the names of their texts.
+    environments: Recent<Name, (Node, Node)>,
+}
+
+/// System prompts and tools.
+pub struct Environment<'a> {
+    texts: Vec<&'a str>,
+    names: Vec<u8>,
+}
 
 /// The most lines of a message that are looked at.
 const MOST_LINES: usize = 64;
 
 impl Memo {
     pub fn new(messages: usize) -> Memo {
-        Memo(Recent::new(messages))
+        Memo { messages: Recent::new(messages), environments: Recent::new((messages / 16).max(1)) }
+    }
+}
+
+impl<'a> Environment<'a> {
+    /// An environment of tools, where there are some.
+    pub fn new(tools: Option<(Name, &'a RawValue)>) -> Environment<'a> {
+        let (name, text) = tools.map_or((Name::default(), ""), |(name, raw)| (name, raw.get()));
+        Environment { texts: vec![text], names: name.to_vec() }
+    }
+
+    /// Adds a system prompt.
+    pub fn add(&mut self, name: Name, raw: &'a RawValue) {
+        self.texts.push(raw.get());
+        self.names.extend_from_slice(&name);
     }
 }
 
@@ -105,14 +131,27 @@ impl Key {
         node
     }
 
-    /// Projects a message of a request, or takes what was found when its bytes were seen before.
-    pub fn project(&self, memo: &mut Memo, raw: &RawValue) -> Arc<Projection> {
-        let name = self.hash(b"raw1", &[raw.get().as_bytes()]);
-        if let Some(known) = memo.0.get(&name) {
+    /// Projects a message of a request, or takes what was found when its bytes, which `name` stands for, were seen before.
+    pub fn project(&self, memo: &mut Memo, name: Name, raw: &RawValue) -> Arc<Projection> {
+        if let Some(known) = memo.messages.get(&name) {
             return known.clone();
         }
         let made = Arc::new(self.project_anew(raw));
-        memo.0.insert(name, made.clone());
+        memo.messages.insert(name, made.clone());
+        made
+    }
+
+    /// What system prompts and tools come to: as they are, and without what changes from day to day.
+    pub fn environment(&self, memo: &mut Memo, environment: &Environment<'_>) -> (Node, Node) {
+        let name = outline::name(&environment.names);
+        if let Some(known) = memo.environments.get(&name) {
+            return *known;
+        }
+        let texts = &environment.texts;
+        let bytes: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+        let made =
+            (self.hash(b"env1", &bytes), self.hash(b"env-template1", &[text::template(texts).as_bytes()]));
+        memo.environments.insert(name, made);
         made
     }
 

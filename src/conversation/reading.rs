@@ -1,18 +1,25 @@
 //! What stitching and the index need to know about an exchange, read from its bytes.
 
 mod end;
+mod grouping;
 mod prompt;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::hint::{self, Hints};
-use super::projection::{Key, Memo, Node, Projection, RULES, Role};
+use super::projection::{Environment, Key, Memo, Node, Projection, RULES, Role};
 use crate::journal::facts::Facts;
 use crate::journal::{Capture, End, Exchange};
+use crate::openai::outline::{self, Name, Outline};
 use crate::openai::{Answer, Api, Ask, coding};
 pub use end::judge;
+use grouping::Grouping;
 pub use prompt::Prompt;
 
 /// A request with more messages belongs to no conversation: hashing millions of them would keep every other record waiting.
@@ -52,6 +59,10 @@ pub struct Reading {
     /// Whether the client let the server store it; `None` where it did not say.
     pub store: Option<bool>,
     pub answer: Answer,
+    /// Where the parts of the request's body lie, as it is recorded.
+    pub outline: Outline,
+    /// The chain that was asked for last.
+    chain: RefCell<Option<(Base, Arc<[Node]>)>>,
 }
 
 /// One step of the chain: a message, or several that mean one.
@@ -101,6 +112,11 @@ pub fn is_forgotten(exchange: &Exchange) -> bool {
 impl Reading {
     /// Reads a turn.
     pub fn of(key: &Key, memo: &mut Memo, exchange: &Exchange) -> Reading {
+        Reading::along(key, memo, exchange, None)
+    }
+
+    /// Reads a turn. `outline` is that of its request's body, where it is known.
+    pub fn along(key: &Key, memo: &mut Memo, exchange: &Exchange, outline: Option<Outline>) -> Reading {
         let api = Api::of_path(exchange.path()).unwrap_or(Api::Chat);
         let mut reading = Reading {
             readable: false,
@@ -120,6 +136,8 @@ impl Reading {
             streaming: false,
             store: None,
             answer: answer_of(exchange),
+            outline: outline.unwrap_or_else(|| Outline::of(&exchange.request_body)),
+            chain: RefCell::default(),
         };
         let whole = exchange.request_capture() == Capture::Whole;
         let body = coding::decode(exchange.request_header("content-encoding"), &exchange.request_body);
@@ -133,12 +151,17 @@ impl Reading {
         reading
     }
 
-    /// The nodes of the chain from a base on: the base's, then one behind each group.
-    pub fn nodes(&self, key: &Key, base: Base) -> Vec<Node> {
+    /// The nodes of the chain from a base on: the base's, then one behind each group. The key is always the same.
+    pub fn nodes(&self, key: &Key, base: Base) -> Arc<[Node]> {
+        if let Some((_, nodes)) = self.chain.borrow().as_ref().filter(|(known, _)| *known == base) {
+            return nodes.clone();
+        }
         let mut nodes = vec![base.node];
         for group in self.groups.iter().skip(base.groups) {
             nodes.push(key.chain(&nodes[nodes.len() - 1], &group.hash));
         }
+        let nodes: Arc<[Node]> = nodes.into();
+        self.chain.replace(Some((base, nodes.clone())));
         nodes
     }
 
@@ -146,7 +169,7 @@ impl Reading {
     pub fn head(&self, key: &Key, base: Base) -> Node {
         match &self.prompt {
             Some(prompt) => prompt.node(key),
-            None => self.nodes(key, base).pop().unwrap_or(base.node),
+            None => self.nodes(key, base).last().copied().unwrap_or(base.node),
         }
     }
 
@@ -233,13 +256,16 @@ impl Reading {
         let noted = exchange.facts.as_ref().and_then(|facts| facts.response_id.first_chunk().copied());
         self.response = self.answer.fold.id.as_deref().map(response).or(noted);
         self.messages = ask.messages.len() as u32;
-        let mut environment = vec![ask.tools.map_or("", |tools| tools.get())];
-        environment.extend(ask.system.map(|system| system.get()));
-        let mut grouping = Grouping { key, groups: Vec::new(), open: None };
+        let mut environment = Environment::new(ask.tools.map(|raw| (self.name_of(exchange, raw), raw)));
+        if let Some(system) = ask.system {
+            environment.add(self.name_of(exchange, system), system);
+        }
+        let mut grouping = Grouping::new(key);
         for (messages, raw) in (1u32..).zip(&ask.messages) {
-            let projection = key.project(memo, raw);
+            let name = self.name_of(exchange, raw);
+            let projection = key.project(memo, name, raw);
             match projection.role {
-                Role::System => environment.push(raw.get()),
+                Role::System => environment.add(name, raw),
                 _ => self.notice(&projection),
             }
             self.lines.extend(projection.lines.iter().take(MOST.saturating_sub(self.lines.len())));
@@ -257,9 +283,15 @@ impl Reading {
             self.prompt = ask.prompt.and_then(|raw| Prompt::read(key, raw));
         }
         self.groups = grouping.finish();
-        let bytes: Vec<&[u8]> = environment.iter().map(|text| text.as_bytes()).collect();
-        self.environment = key.hash(b"env1", &bytes);
-        self.template = key.hash(b"env-template1", &[template(&environment).as_bytes()]);
+        (self.environment, self.template) = key.environment(memo, &environment);
+    }
+
+    /// The name of a value's bytes. Where it lies in the body that the outline is of, it has one.
+    fn name_of(&self, exchange: &Exchange, raw: &RawValue) -> Name {
+        let text = raw.get();
+        let begins = text.as_ptr().addr().wrapping_sub(exchange.request_body.as_ptr().addr());
+        let known = self.outline.name_of(&(begins..begins.wrapping_add(text.len())));
+        known.unwrap_or_else(|| outline::name(text.as_bytes()))
     }
 
     fn notice(&mut self, projection: &Projection) {
@@ -283,85 +315,8 @@ impl Reading {
     }
 }
 
-/// Puts messages together that mean one: what an assistant says in several items, and results that came in any order.
-struct Grouping<'a> {
-    key: &'a Key,
-    groups: Vec<Group>,
-    open: Option<Open>,
-}
-
-/// A group to which the next message may belong.
-struct Open {
-    role: Role,
-    texts: Vec<Node>,
-    calls: Vec<Node>,
-    results: Vec<Node>,
-    anchors: Vec<Node>,
-    messages: u32,
-}
-
-impl Grouping<'_> {
-    fn take(&mut self, projection: &Projection, messages: u32) {
-        match projection.role {
-            Role::System | Role::Nothing => {}
-            Role::Tool => self.add(Role::Tool, projection, messages),
-            Role::User => {
-                if !projection.results.is_empty() {
-                    self.add(Role::Tool, &Projection { text: None, ..projection.clone() }, messages);
-                }
-                if projection.text.is_some() {
-                    self.add(Role::User, &Projection { results: Vec::new(), ..projection.clone() }, messages);
-                }
-            }
-            role => self.add(role, projection, messages),
-        }
-    }
-
-    fn add(&mut self, role: Role, projection: &Projection, messages: u32) {
-        let joins = matches!(role, Role::Assistant | Role::Tool);
-        if self.open.as_ref().is_none_or(|open| !joins || open.role != role) {
-            self.close();
-            self.open = Some(Open {
-                role,
-                texts: Vec::new(),
-                calls: Vec::new(),
-                results: Vec::new(),
-                anchors: Vec::new(),
-                messages,
-            });
-        }
-        let Some(open) = &mut self.open else { return };
-        open.texts.extend(projection.text);
-        open.calls.extend(&projection.calls);
-        open.results.extend(&projection.results);
-        open.anchors.extend(&projection.anchors);
-        open.messages = messages;
-    }
-
-    fn close(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let hash = self.key.group(open.role, &open.texts, &open.calls, &open.results);
-        let assistant = open.role == Role::Assistant;
-        self.groups.push(Group { hash, messages: open.messages, assistant, anchors: open.anchors });
-    }
-
-    fn finish(mut self) -> Vec<Group> {
-        self.close();
-        self.groups
-    }
-}
-
 fn step(key: &Key, said: &Projection) -> Node {
     key.group(Role::Assistant, said.text.as_slice(), &said.calls, &[])
-}
-
-/// A system prompt without what changes from day to day: digits and what hangs together with them, and paths.
-fn template(environment: &[&str]) -> String {
-    let masked = |word: &str| {
-        let changes = word.bytes().any(|byte| byte.is_ascii_digit() || byte == b'/');
-        if changes { "*".to_owned() } else { word.to_owned() }
-    };
-    environment.iter().flat_map(|text| text.split_whitespace()).map(masked).collect::<Vec<_>>().join(" ")
 }
 
 /// Text that came from outside, short enough for a table.

@@ -54,18 +54,20 @@ pub fn plain(text: &str) -> String {
             '\u{1b}' => skip_escape(&mut characters),
             '\u{9b}' => skip_sequence(&mut characters),
             '\n' | '\t' => out.push(character),
-            '\u{61c}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'
-            | '\u{2029}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => {}
-            _ if character.is_control() => {}
+            _ if steers(character) => {}
             _ => out.push(character),
         }
     }
     out
+}
+
+/// Whether a character moves what a terminal shows: a control character, or one that reorders or breaks lines.
+pub fn steers(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::derive::Source;
-use super::index::{Filter, Found, Index, Place, SessionRow};
+use super::index::{Cursor, Filter, Found, Index, SessionRow};
 use super::projection::{Key, Memo};
 use super::reading::Reading;
 use super::view::{Carried, Outline, Session, SessionLine, Turn, TurnLine};
@@ -76,7 +76,7 @@ impl Sessions {
         let more = Filter { limit: filter.limit.saturating_add(1), ..filter.clone() };
         let mut rows = self.index.list(&more)?;
         let last = filter.limit.checked_sub(1).filter(|_| rows.len() > filter.limit);
-        let place = |row: &SessionRow| Place { ended_unix_nanos: row.ended_unix_nanos, id: row.id.clone() };
+        let place = |row: &SessionRow| Cursor { ended_unix_nanos: row.ended_unix_nanos, id: row.id.clone() };
         let cursor = last.and_then(|last| rows.get(last)).map(|row| place(row).cursor());
         rows.truncate(filter.limit);
         Ok(Page { lines: rows.into_iter().map(SessionLine::from).collect(), cursor })

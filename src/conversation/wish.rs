@@ -1,7 +1,8 @@
 //! How much of an exchange is recorded, as far as its conversation decides it.
 
 use super::reading::is_failed;
-use crate::journal::{Exchange, Keep, Level};
+use super::stitch::Kind;
+use crate::journal::{Exchange, Keep, Level, Link};
 
 /// How much of an exchange is to be recorded.
 #[derive(Clone, Copy, Debug)]
@@ -12,13 +13,35 @@ pub struct Wish {
 }
 
 /// How much of an exchange was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
     pub level: Level,
+    /// Where it belongs; `None` for what is no turn.
+    pub place: Option<Place>,
     /// Why it is less than was offered.
     pub lowered: Option<Lowered>,
     pub(super) keep: Keep,
 }
+
+/// Where a turn belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub kind: Kind,
+    /// Empty for a root.
+    pub parent: String,
+    /// More than one place fitted.
+    pub ambiguous: bool,
+}
+
+impl Place {
+    pub(super) fn of(link: &Link) -> Place {
+        let ambiguous = link.confidence <= AMBIGUOUS;
+        Place { kind: Kind::of_name(&link.kind), parent: link.parent.clone(), ambiguous }
+    }
+}
+
+/// The confidence of a link from which it is ambiguous.
+pub(super) const AMBIGUOUS: f32 = 0.5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lowered {
@@ -39,7 +62,7 @@ impl Wish {
         let keep = if sampled_out { Keep { content: false, stream: false } } else { self.keep };
         let lowered = keep.lower(exchange);
         let why = if sampled_out { Lowered::Sampled } else { Lowered::Keep };
-        Taken { level: exchange.record_level(), lowered: lowered.then_some(why), keep }
+        Taken { level: exchange.record_level(), place: None, lowered: lowered.then_some(why), keep }
     }
 }
 

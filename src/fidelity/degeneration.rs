@@ -32,6 +32,10 @@ pub struct Scripts(u16);
 impl Scripts {
     /// The scripts of the letters in `text`.
     pub fn of(text: &str) -> Self {
+        // Most text is plain, and there is a lot of it.
+        if text.is_ascii() {
+            return Self(u16::from(text.bytes().any(|byte| byte.is_ascii_alphabetic())));
+        }
         Self(text.chars().filter_map(script).fold(0, |set, bit| set | bit))
     }
 
@@ -53,6 +57,22 @@ pub fn find(text: &str, prompt_scripts: Scripts) -> Option<Degeneration> {
     } else {
         None
     }
+}
+
+/// Whether a text shows that itself, so that whoever is asked about it may show it too.
+pub fn shows(text: &str, what: Degeneration) -> bool {
+    match what {
+        Degeneration::BrokenCharacter => text.contains('\u{fffd}'),
+        Degeneration::TemplateMark => has_template_mark(text),
+        Degeneration::Loop => longest_run(text) >= MIN_REPEATS || repeats_words(text),
+        Degeneration::ForeignScript => false,
+    }
+}
+
+/// Whether a text with letters of a script that is not allowed is written in it: then it was asked for, as a translation is.
+pub fn is_other_language(text: &str, allowed: Scripts) -> bool {
+    let (letters, foreign) = foreign_letters(text, allowed);
+    2 * foreign > letters
 }
 
 fn has_template_mark(text: &str) -> bool {
@@ -104,12 +124,29 @@ fn compresses_away(text: &str) -> bool {
 }
 
 fn is_foreign(text: &str, allowed: Scripts) -> bool {
+    let (letters, foreign) = foreign_letters(text, allowed);
+    foreign >= 2 && f64::from(foreign) > FOREIGN_SHARE * f64::from(letters)
+}
+
+/// All letters, and those of a script that is not allowed.
+fn foreign_letters(text: &str, allowed: Scripts) -> (u32, u32) {
     let (mut letters, mut foreign) = (0u32, 0u32);
     for bit in text.chars().filter_map(script) {
         letters += 1;
         foreign += u32::from(!allowed.holds(bit));
     }
-    foreign >= 2 && f64::from(foreign) > FOREIGN_SHARE * f64::from(letters)
+    (letters, foreign)
+}
+
+/// The script that most letters of a text are of, as a bit; 0 without letters.
+pub fn dominant(text: &str) -> u16 {
+    if text.is_ascii() {
+        return Scripts::of(text).0;
+    }
+    let mut letters = [0u32; 16];
+    text.chars().filter_map(script).for_each(|bit| letters[bit.trailing_zeros() as usize] += 1);
+    let most = (0..16).max_by_key(|at| letters[*at]).unwrap_or(0);
+    if letters[most] == 0 { 0 } else { 1 << most }
 }
 
 /// The script of a letter as a bit; `None` for what is not a letter of a script we tell apart.
@@ -173,7 +210,22 @@ mod tests {
         assert_eq!(find("标签在架子上", latin()), Some(Degeneration::ForeignScript));
     }
 
+    #[test]
+    fn most_letters_decide() {
+        let (latin, greek) = (Scripts::of("a").0, Scripts::of("α").0);
+        for (text, expected) in [("words", latin), ("1, 2!", 0), ("", 0), ("αβγ a", greek), ("ab γ", latin)]
+        {
+            assert_eq!(dominant(text), expected, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn plain_text_has_the_scripts_of_its_letters(text in "[ -~]{0,40}") {
+            let slowly = text.chars().filter_map(script).fold(0, |set, bit| set | bit);
+            prop_assert_eq!(Scripts::of(&text).0, slowly);
+        }
+
         #[test]
         fn any_text_is_read_without_panic(text in ".*") {
             find(&text, Scripts::of(&text));

@@ -3,7 +3,10 @@
 //!
 //! Four intent families in six languages. Text must be normalised by [`super::text::normalise`].
 
-use super::text::tokens;
+use super::text::{normalise, tokens};
+
+/// The version of the patterns: rates of two versions do not compare.
+pub const VERSION: u32 = 1;
 
 /// How far apart a negation and the word for the earlier conversation may stand, in words.
 const REACH: usize = 6;
@@ -202,6 +205,62 @@ pub fn find(text: &str, continuation: bool) -> Option<Family> {
     }
 }
 
+/// As [`find`], for answers that nobody has asked for on purpose, as they were given: code is left out, and so is what a
+/// user has said in the same words (`asked`, called only where it matters). A bare negation counts only in a sentence about
+/// the speaker or about what was said, as in "I have no earlier messages": "no previous version" is everyday talk.
+pub fn find_unasked(answer: &str, asked: impl FnOnce() -> String) -> Option<Family> {
+    let text = normalise(&without_code(answer));
+    claim(&text)?;
+    let asked = normalise(&asked());
+    let own = |sentence: &&str| sentence.trim().chars().count() < ECHO || !asked.contains(sentence.trim());
+    claim(&sentences(&text).filter(own).flat_map(|sentence| [sentence, "\n"]).collect::<String>())
+}
+
+fn claim(text: &str) -> Option<Family> {
+    let denies = |sentence: &str| near_in_words(sentence) || near_unspaced(sentence);
+    let about_talk = || sentences(text).any(|sentence| denies(sentence) && is_about_talk(sentence));
+    find(text, false).filter(|family| *family != Family::NoEarlierContent || about_talk())
+}
+
+/// Characters from which a sentence that the request has as well is taken for a quotation.
+const ECHO: usize = 12;
+
+/// Words of a sentence that is about its speaker, or about what was said.
+const ABOUT_TALK: &[&str] = &[
+    "i",
+    "i'm",
+    "i've",
+    "we",
+    "we've",
+    "conversation",
+    "conversations",
+    "chat",
+    "message",
+    "messages",
+    "ich",
+    "gesprächsverlauf",
+    "nachricht",
+    "nachrichten",
+    "tengo",
+    "veo",
+    "mensaje",
+    "mensajes",
+    "conversación",
+    "je",
+    "j'ai",
+];
+const ABOUT_TALK_UNSPACED: &[&str] = &["我", "对话", "消息", "会話", "メッセージ", "履歴"];
+
+fn is_about_talk(sentence: &str) -> bool {
+    words(sentence).any(|word| ABOUT_TALK.contains(&word))
+        || ABOUT_TALK_UNSPACED.iter().any(|phrase| sentence.contains(phrase))
+}
+
+/// Text without fenced blocks.
+fn without_code(text: &str) -> String {
+    text.split("```").step_by(2).collect::<Vec<_>>().join("\n")
+}
+
 /// Whether normalised reasoning text denies earlier context. Reasoning muses about earlier context
 /// a good deal, so the bare negation of family (b) does not count here.
 pub fn find_in_reasoning(text: &str, continuation: bool) -> Option<Family> {
@@ -233,14 +292,15 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn near_in_words(sentence: &str) -> bool {
-    let words: Vec<&str> = sentence
-        .split(|c: char| c.is_whitespace() || ",:()\"".contains(c))
-        .filter(|word| !word.is_empty())
-        .collect();
+    let words: Vec<&str> = words(sentence).collect();
     let positions = |list: &'static [&'static str]| {
         words.iter().enumerate().filter(move |(_, word)| list.contains(word)).map(|(at, _)| at)
     };
     positions(NEGATIONS).any(|no| positions(EARLIER).any(|earlier| no.abs_diff(earlier) <= REACH))
+}
+
+fn words(sentence: &str) -> impl Iterator<Item = &str> {
+    sentence.split(|c: char| c.is_whitespace() || ",:()\"".contains(c)).filter(|word| !word.is_empty())
 }
 
 fn near_unspaced(sentence: &str) -> bool {
@@ -259,7 +319,6 @@ fn asks_for_given(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fidelity::text::normalise;
     use proptest::prelude::*;
 
     #[test]
@@ -307,7 +366,48 @@ mod tests {
         assert!(find_in_reasoning(&normalise("So this is the first message."), false).is_some());
     }
 
+    #[test]
+    fn everyday_talk_denies_nothing() {
+        let asked = || "Translate: 'This is the first message of our conversation.'".to_owned();
+        for text in [
+            "There is no previous version of this file, and the tests do not use the context manager.",
+            "The parser does not look at the history of commits above.",
+            "```\n// no earlier conversation: I have none\n```\nDone.",
+            "As you said: \"I have no earlier messages\".",
+            "This is the first message of our conversation.",
+            "Die Funktion braucht keinen Kontext, und ohne den vorherigen Test bleibt sie gleich.",
+            "La función no usa el valor anterior.",
+            "La fonction ne garde pas la valeur précédente.",
+            "这个函数没有使用之前的值。",
+            "この関数は以前の値を使いません。",
+        ] {
+            assert_eq!(find_unasked(text, asked), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn denials_are_found_without_being_asked_for() {
+        for (text, family) in [
+            ("I don't see any earlier messages from you.", Family::NoEarlierContent),
+            ("There is no previous conversation here.", Family::NoEarlierContent),
+            ("这是我们的第一条消息。", Family::FirstMessage),
+            ("我没有看到之前的内容。", Family::NoEarlierContent),
+            ("No tengo ningún mensaje anterior.", Family::NoEarlierContent),
+            ("Ich sehe keinen vorherigen Text.", Family::NoEarlierContent),
+            ("Je n'ai pas le contexte précédent.", Family::NoEarlierContent),
+            ("以前の会話は見当たりません。", Family::NoEarlierContent),
+            ("You haven't told me your name yet.", Family::NotTold),
+        ] {
+            assert_eq!(find_unasked(text, String::new), Some(family), "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn any_answer_is_read_without_panic(text in ".*", asked in ".*") {
+            let _ = find_unasked(&text, || asked);
+        }
+
         #[test]
         fn any_text_is_read_without_panic(text in ".*") {
             let text = normalise(&text);

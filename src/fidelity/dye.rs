@@ -59,14 +59,20 @@ impl Registry {
     /// answered; `None` for a client's exchange). `text` must be normalised by
     /// [`super::text::normalise`].
     pub fn stranger_in(&self, text: &str, own: Option<&str>) -> Option<String> {
+        self.codes_in(text).into_iter().map(|(_, owner)| owner).find(|owner| own != Some(owner.as_str()))
+    }
+
+    /// The live codes that stand in `text`, each with the probe it belongs to. `text` must be normalised.
+    pub fn codes_in(&self, text: &str) -> Vec<(String, String)> {
         if self.is_empty() {
-            return None;
+            return Vec::new();
         }
         let tokens = tokens(text);
-        tokens.windows(4).filter_map(code_of).find_map(|code| {
-            let owner = self.owners.get(&code)?;
-            (own != Some(owner.as_str())).then(|| owner.clone())
-        })
+        let known = |code: String| {
+            let owner = self.owners.get(&code)?.clone();
+            Some((code, owner))
+        };
+        tokens.windows(4).filter_map(code_of).filter_map(known).collect()
     }
 }
 

@@ -13,6 +13,9 @@ use super::dye::Registry;
 use super::secret::Secret;
 use super::text::normalise;
 
+/// The version of the rules by which verdicts are found: rates of two versions do not compare.
+pub const VERSION: u32 = 1;
+
 /// What a probe wants to hear.
 #[derive(Debug, Clone, Copy)]
 pub struct Expectation<'a> {

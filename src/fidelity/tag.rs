@@ -12,6 +12,9 @@ pub const HEADER: &str = "x-serin-canary";
 /// The response header in which the proxy tells a verified canary, and nobody else, who answered.
 pub const UPSTREAM_HEADER: &str = "x-serin-upstream";
 
+/// The response header in which it is told the id of the record that is made of its exchange.
+pub const TURN_HEADER: &str = "x-serin-turn";
+
 /// The longest probe id that is sealed or accepted, in bytes.
 pub const MAX_ID: usize = 64;
 

@@ -22,6 +22,10 @@ impl Token<'_> {
 /// Normalises text for matching: NFKC, lower case, every dash a hyphen, and no zero-width
 /// characters, Markdown marks (`*`, `` ` ``, `\`) or soft hyphens.
 pub fn normalise(text: &str) -> String {
+    // Plain text is composed as it is.
+    if text.is_ascii() {
+        return text.chars().map(|c| c.to_ascii_lowercase()).filter_map(canonical).collect();
+    }
     text.nfkc().flat_map(char::to_lowercase).filter_map(canonical).collect()
 }
 
@@ -89,6 +93,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn plain_text_is_normalised_as_any(text in "[\\x00-\\x7f]{0,60}") {
+            let slowly: String = text.nfkc().flat_map(char::to_lowercase).filter_map(canonical).collect();
+            prop_assert_eq!(normalise(&text), slowly);
+        }
+
         #[test]
         fn tokens_cover_the_words_of_any_text(text in ".*") {
             let text = normalise(&text);

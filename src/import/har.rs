@@ -269,35 +269,17 @@ fn recorded(headers: &HeaderMap) -> Vec<Header> {
     redact::headers(headers).into_iter().map(|(name, value)| Header { name, value: value.into() }).collect()
 }
 
-/// The bytes of base64, of either alphabet, padded or not. `None` where it is none.
+/// The bytes of base64, of either alphabet, padded or not, on one line or several. `None` where it is none.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    let (mut held, mut bits, mut padded) = (0u32, 0, false);
-    for byte in text.iter().filter(|byte| !byte.is_ascii_whitespace()) {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            b'=' => {
-                padded = true;
-                continue;
-            }
-            _ => return None,
-        };
-        if padded {
-            return None;
-        }
-        (held, bits) = (held << 6 | u32::from(digit), bits + 6);
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((held >> bits) as u8);
-            held &= (1 << bits) - 1;
-        }
-    }
-    // Six bits alone are a digit too many.
-    (bits < 6 && held == 0).then_some(bytes)
+    let digit = |byte: &u8| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => *other,
+    };
+    let mut digits: Vec<u8> = text.iter().filter(|byte| !byte.is_ascii_whitespace()).map(digit).collect();
+    let padding = digits.iter().rev().take_while(|byte| **byte == b'=').count();
+    digits.truncate(digits.len() - padding);
+    base64::decode_config(&digits, base64::STANDARD_NO_PAD).ok()
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::frame::{Codec, RECORDS, Raw};
+use super::frame::{Codec, Packer, RECORDS, Raw};
 use super::fs::Blob;
 use super::segment::SegmentHeader;
 use super::{Error, Result};
 
-/// zstd's level that is fast enough to write at once.
-const LEVEL: i32 = 3;
+/// zstd's level that is fast enough to write at once; sealing compresses anew.
+pub const LEVEL: i32 = -4;
 
 /// A segment that is written to.
 pub struct OpenSegment {
@@ -25,9 +25,9 @@ pub struct OpenSegment {
 
 impl OpenSegment {
     /// Writes a frame behind the last one.
-    pub fn write(&mut self, raw: &Raw) -> Result<()> {
+    pub fn write(&mut self, raw: &Raw, packer: &mut Packer) -> Result<()> {
         let io = |source| Error::io("write to", &self.path, source);
-        let bytes = self.codec.encode(RECORDS, self.sequence, raw, LEVEL).map_err(io)?;
+        let bytes = self.codec.encode(RECORDS, self.sequence, raw, packer).map_err(io)?;
         // Also where writing fails: no other frame may have this number.
         self.sequence = self.sequence.wrapping_add(1);
         self.blob.write_all_at(&bytes, self.len).map_err(io)?;

@@ -78,6 +78,7 @@ impl Erased {
         match record {
             Record::Exchange(exchange) => self.numbers.contains(&lsn) || self.ids.contains(&exchange.id),
             Record::Link(link) => self.ids.contains(&link.turn),
+            Record::Flag(flag) => self.ids.contains(&flag.turn),
             _ => false,
         }
     }
@@ -154,11 +155,7 @@ pub fn carry_out(
     let numbers: HashSet<Lsn> = erasure.turns.iter().map(|(_, lsn)| *lsn).collect();
     let mut erased = Erased { numbers, ids: HashSet::new() };
     erased.ids.extend(erasure.turns.iter().map(|(id, _)| id.clone()));
-    let touched: BTreeSet<&PathBuf> = segments
-        .iter()
-        .filter(|file| erased.numbers.iter().any(|lsn| lsn.segment() == file.number))
-        .map(|file| &file.dir)
-        .collect();
+    let touched = touched(&segments, keys, &erased)?;
     let mut receipt = Receipt { exchanges: erasure.turns.len() as u64, ..Receipt::default() };
     for folder in touched {
         let files: Vec<&SegmentFile> = segments.iter().filter(|file| file.dir == *folder).collect();
@@ -170,6 +167,27 @@ pub fn carry_out(
     erasure.receipt = Some(receipt);
     note(dir, fs, erasure)?;
     Ok(receipt)
+}
+
+/// The folders of the days that hold one of the exchanges, and of those after them that tell of one: a flag or a further link
+/// may be of a later day than its turn.
+fn touched<'a>(
+    segments: &'a [SegmentFile],
+    keys: &Keychain,
+    erased: &Erased,
+) -> Result<BTreeSet<&'a PathBuf>> {
+    let first = erased.numbers.iter().map(|lsn| lsn.segment()).min().unwrap_or(u64::MAX);
+    let mut folders = BTreeSet::new();
+    for file in segments.iter().filter(|file| file.number >= first) {
+        let mut holds = erased.numbers.iter().any(|lsn| lsn.segment() == file.number);
+        if let Some(path) = file.holding(Class::Metadata).filter(|_| !holds && !folders.contains(&file.dir)) {
+            each(&path, file.number, keys, &mut |lsn, record| holds |= erased.holds(lsn, &record))?;
+        }
+        if holds {
+            folders.insert(&file.dir);
+        }
+    }
+    Ok(folders)
 }
 
 struct Epoch<'a> {

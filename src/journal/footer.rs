@@ -58,10 +58,16 @@ impl Footer {
     ///
     /// # Errors
     /// As [`frame::Codec::encode`].
-    pub fn encode(&self, codec: &frame::Codec, sequence: u32, offset: u64) -> io::Result<Vec<u8>> {
+    pub fn encode(
+        &self,
+        codec: &frame::Codec,
+        sequence: u32,
+        offset: u64,
+        packer: &mut frame::Packer,
+    ) -> io::Result<Vec<u8>> {
         let mut raw = Raw::default();
         raw.push_payload(Lsn(self.last), KIND, &self.encode_to_vec());
-        let mut bytes = codec.encode(FOOTER, sequence, &raw, 3)?;
+        let mut bytes = codec.encode(FOOTER, sequence, &raw, packer)?;
         bytes.extend_from_slice(&offset.to_le_bytes());
         bytes.extend_from_slice(&MARK);
         Ok(bytes)

@@ -40,6 +40,9 @@ pub struct Codec {
     cipher: Option<Cipher>,
 }
 
+/// Compresses payloads.
+pub type Packer = zstd::bulk::Compressor<'static>;
+
 /// The head of a frame whose own check has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
@@ -158,9 +161,15 @@ impl Codec {
         payloads.map(|(lsn, kind, payload)| Some((lsn, Record::decode(kind, payload).ok()?))).collect()
     }
 
-    /// Builds a whole frame.
-    pub fn encode(&self, kind: u8, sequence: u32, raw: &Raw, level: i32) -> std::io::Result<Vec<u8>> {
-        let mut payload = zstd::bulk::compress(&raw.bytes, level)?;
+    /// Builds a whole frame. `packer` is used again and again: making one takes as long as a small frame.
+    pub fn encode(
+        &self,
+        kind: u8,
+        sequence: u32,
+        raw: &Raw,
+        packer: &mut Packer,
+    ) -> std::io::Result<Vec<u8>> {
+        let mut payload = packer.compress(&raw.bytes)?;
         let sealed = if self.cipher.is_some() { FLAG_SEALED } else { 0 };
         let stored = payload.len() + self.cipher.as_ref().map_or(0, |_| Cipher::TAG);
         let mut frame = Vec::with_capacity(HEAD + stored);
@@ -281,7 +290,9 @@ mod tests {
     fn frame(codec: &Codec, records: &[(Lsn, Record)]) -> Vec<u8> {
         let mut raw = Raw::default();
         records.iter().for_each(|(lsn, record)| raw.push(*lsn, record));
-        codec.encode(RECORDS, 5, &raw, 3).expect("zstd compresses any bytes")
+        codec
+            .encode(RECORDS, 5, &raw, &mut Packer::new(3).expect("makes one"))
+            .expect("zstd compresses any bytes")
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! by a key that is kept elsewhere.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -24,20 +25,38 @@ pub enum KeyError {
     Unreadable { path: PathBuf, source: std::io::Error },
     #[error("[record] key_file = {path:?} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them", path = .0.display())]
     Malformed(PathBuf),
+    #[error(
+        "{VARIABLE} holds no key; it must be 64 hexadecimal digits, as `openssl rand -hex 32` makes them"
+    )]
+    MalformedVariable,
+    #[error("[record] key_file = {path:?} and {VARIABLE} are both set, and only one key can wrap; leave one out", path = .0.display())]
+    Both(PathBuf),
 }
 
-/// The keychain of a key file; an empty path means that nothing is encrypted.
+/// The variable of the environment that holds the key where no file does.
+pub const VARIABLE: &str = "SERIN_RECORD_KEY";
+
+/// The keychain of a key file, or where that path is empty of [`VARIABLE`]; without either nothing is encrypted.
 ///
 /// # Errors
 /// [`KeyError`].
 pub fn keychain(path: &Path) -> std::result::Result<Keychain, KeyError> {
-    if path.as_os_str().is_empty() {
-        return Ok(Keychain::default());
+    keychain_of(path, std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).as_deref())
+}
+
+fn keychain_of(path: &Path, variable: Option<&OsStr>) -> std::result::Result<Keychain, KeyError> {
+    let secret = |text: &str| ids::unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    let chain = |secret: [u8; 32]| Keychain::wrapping(&secret);
+    match (path.as_os_str().is_empty(), variable) {
+        (true, None) => Ok(Keychain::default()),
+        (true, Some(text)) => text.to_str().and_then(secret).map(chain).ok_or(KeyError::MalformedVariable),
+        (false, None) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|source| KeyError::Unreadable { path: path.to_owned(), source })?;
+            secret(&text).map(chain).ok_or_else(|| KeyError::Malformed(path.to_owned()))
+        }
+        (false, Some(_)) => Err(KeyError::Both(path.to_owned())),
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| KeyError::Unreadable { path: path.to_owned(), source })?;
-    let secret = ids::unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    secret.map(|secret| Keychain::wrapping(&secret)).ok_or_else(|| KeyError::Malformed(path.to_owned()))
 }
 
 /// Makes keys and finds them again. The default makes none: frames are plain then.
@@ -133,6 +152,24 @@ pub(super) fn random<const N: usize>() -> [u8; N] {
 mod tests {
     use super::super::fs::Real;
     use super::*;
+
+    #[test]
+    fn a_key_comes_from_a_file_or_from_the_environment_and_not_from_both() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, none) = (dir.path().join("key"), Path::new(""));
+        let digits = "0f".repeat(32);
+        std::fs::write(&file, format!("{digits}\n")).expect("writes");
+        let of = |path: &Path, variable: Option<&str>| keychain_of(path, variable.map(OsStr::new));
+        let matching = |chain: Keychain| chain.match_key();
+        let from_file = of(&file, None).map(matching).expect("is a key");
+        assert!(from_file.is_some());
+        assert_eq!(of(none, Some(&digits)).map(matching).expect("is a key"), from_file);
+        assert!(!of(none, None).expect("is no key").encrypts());
+        assert!(matches!(of(none, Some("0f")), Err(KeyError::MalformedVariable)));
+        assert!(matches!(of(&file, Some(&digits)), Err(KeyError::Both(_))));
+        let says = KeyError::MalformedVariable.to_string();
+        assert!(says.contains(VARIABLE) && !says.contains("0f"), "{says}");
+    }
 
     #[test]
     fn a_key_is_found_again_by_who_has_the_wrapping_key_only() {

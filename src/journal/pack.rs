@@ -8,6 +8,7 @@ use super::piece::{self, Run};
 use super::record::{List, Record, Stream};
 use super::segment::Class;
 use super::{Lsn, events};
+use crate::openai::outline::{self, Element, Outline};
 use crate::openai::sse;
 use crate::recent::Recent;
 
@@ -28,10 +29,14 @@ pub struct Keep {
 }
 
 /// The pieces that this epoch has, by their hash. What is forgotten is only written once more.
-pub struct Known(Recent<Name, Lsn>);
+pub struct Known {
+    pieces: Recent<Name, Lsn>,
+    /// What elements of requests came to, by their own names: they are not cut again.
+    elements: Recent<outline::Name, (Name, Lsn)>,
+}
 
 /// The beginning of a BLAKE3 hash, and whether it is that of a list.
-type Name = ([u8; 16], bool);
+type Name = (outline::Name, bool);
 
 /// One part in the making: bytes, or where they are.
 enum Item {
@@ -75,21 +80,29 @@ impl Keep {
 impl Known {
     /// Remembers at most so many.
     pub fn new(entries: usize) -> Known {
-        Known(Recent::new(entries))
+        Known { pieces: Recent::new(entries), elements: Recent::new(entries) }
     }
 
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.pieces.clear();
+        self.elements.clear();
     }
 
     /// Notes where a piece is.
     pub fn note(&mut self, piece: &[u8], lsn: Lsn) {
-        self.0.insert((name(piece), false), lsn);
+        self.pieces.insert((outline::name(piece), false), lsn);
     }
 }
 
-/// Records whose numbers begin at `first` and go up by one; the exchange is the last of them.
-pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -> Vec<Record> {
+/// Records whose numbers begin at `first` and go up by one; the exchange is the last of them. `outline` is that of its
+/// request's body.
+pub fn pack(
+    mut exchange: Exchange,
+    outline: &Outline,
+    keep: Keep,
+    known: &mut Known,
+    first: Lsn,
+) -> Vec<Record> {
     let mut packing = Packing { known, records: Vec::new(), first };
     let (request, response) =
         (std::mem::take(&mut exchange.request_body), std::mem::take(&mut exchange.response_body));
@@ -98,7 +111,7 @@ pub fn pack(mut exchange: Exchange, keep: Keep, known: &mut Known, first: Lsn) -
     keep.lower(&mut exchange);
     let mut made = Vec::new();
     if keep.content {
-        made.push(packing.runs(&request, piece::cut(&request)));
+        made.push(packing.runs(&request, piece::cut(&request, outline)));
         made.push(packing.runs(&answer, piece::cut_text(&answer)));
         if !streamed {
             made.push(packing.runs(&response, piece::cut_text(&response)));
@@ -147,6 +160,7 @@ impl Packing<'_> {
             match run {
                 Run::Gap(range) if range.len() < INLINE => items.push(Item::Here(body.slice(range))),
                 Run::Gap(range) | Run::Value(range) => items.push(self.piece(body.slice(range))),
+                Run::Element(element) => items.push(self.named(body, element)),
                 Run::List(elements) => items.extend(self.list(body, elements)),
             }
         }
@@ -166,6 +180,7 @@ impl Packing<'_> {
     fn element(&mut self, body: &Bytes, element: Run) -> Item {
         match element {
             Run::Gap(range) | Run::Value(range) => self.piece(body.slice(range)),
+            Run::Element(element) => self.named(body, element),
             Run::List(runs) => {
                 let items = self.runs(body, runs);
                 self.group(&items)
@@ -173,11 +188,24 @@ impl Packing<'_> {
         }
     }
 
+    /// An element that was put somewhere before, or is now.
+    fn named(&mut self, body: &Bytes, element: Element) -> Item {
+        if let Some((name, lsn)) = self.known.elements.get(&element.name) {
+            return Item::There(*name, *lsn);
+        }
+        let cut = piece::cut_element(body, element.range);
+        let item = self.element(body, cut);
+        if let Item::There(name, lsn) = item {
+            self.known.elements.insert(element.name, (name, lsn));
+        }
+        item
+    }
+
     fn piece(&mut self, bytes: Bytes) -> Item {
-        let name = (name(&bytes), false);
-        let lsn = self.known.0.get(&name).copied().unwrap_or_else(|| {
+        let name = (outline::name(&bytes), false);
+        let lsn = self.known.pieces.get(&name).copied().unwrap_or_else(|| {
             let lsn = self.push(Record::Piece(bytes));
-            self.known.0.insert(name, lsn);
+            self.known.pieces.insert(name, lsn);
             lsn
         });
         Item::There(name, lsn)
@@ -188,11 +216,11 @@ impl Packing<'_> {
         items.iter().for_each(|item| item.name(&mut hasher));
         let mut name = ([0; 16], true);
         name.0.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-        let lsn = self.known.0.get(&name).copied().unwrap_or_else(|| {
+        let lsn = self.known.pieces.get(&name).copied().unwrap_or_else(|| {
             let own = self.next();
             let parts = items.iter().map(|item| item.part(own)).collect();
             let lsn = self.push(Record::List(List { parts }));
-            self.known.0.insert(name, lsn);
+            self.known.pieces.insert(name, lsn);
             lsn
         });
         Item::There(name, lsn)
@@ -219,12 +247,6 @@ impl Item {
             Item::There((name, list), _) => hasher.update(&[1 + u8::from(*list)]).update(name),
         };
     }
-}
-
-fn name(bytes: &[u8]) -> [u8; 16] {
-    let mut name = [0; 16];
-    name.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
-    name
 }
 
 /// Which of the things that were kept were found.
@@ -324,7 +346,13 @@ mod tests {
         /// Takes an exchange; returns its number and how many bytes it added.
         fn put(&mut self, exchange: &Exchange) -> (Lsn, usize) {
             let first = Lsn(self.records.len() as u64);
-            let new = pack(exchange.clone(), Keep::ALL, &mut self.known, first);
+            let new = pack(
+                exchange.clone(),
+                &Outline::of(&exchange.request_body),
+                Keep::ALL,
+                &mut self.known,
+                first,
+            );
             let bytes = new.iter().map(Record::payload_len).sum();
             self.records.extend(new);
             (Lsn(self.records.len() as u64 - 1), bytes)
@@ -389,7 +417,7 @@ mod tests {
             (Keep { content: true, stream: false }, 2),
             (Keep::ALL, 2),
         ] {
-            let made = pack(one.clone(), keep, &mut shelf.known, Lsn(1));
+            let made = pack(one.clone(), &Outline::of(&one.request_body), keep, &mut shelf.known, Lsn(1));
             assert_eq!(made.len(), records, "{keep:?}: the piece is known the third time");
         }
         let mut shelf = Shelf::new(100);

@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::openai::field;
+use crate::openai::outline::{Element, Outline, SMALL};
 
 /// What a body is cut into, in order and without holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,25 +17,41 @@ pub enum Run {
     Gap(Range<usize>),
     /// A value that may.
     Value(Range<usize>),
+    /// An element of a list, not cut yet.
+    Element(Element),
     /// Values that come again together: the elements of a list, or what one of them is cut into.
     List(Vec<Run>),
 }
 
-/// A value below this is not worth a piece of its own.
-const SMALL: usize = 256;
 /// A text from this length on is a piece: what a model has said comes back in the history of the next request, in
 /// another message but in the same words.
 const TEXT: usize = 512;
-/// An element of a list that is an object is a piece; others are taken together until they have this many bytes.
-const SCALARS: usize = 2048;
 /// A longer piece is cut by its content: into pieces of these sizes, and of about `LEAST` + `AVERAGE`.
 const LONG: usize = 16 << 10;
 const LEAST: usize = 1 << 10;
 const AVERAGE: usize = 4 << 10;
 
-/// Cuts a request.
-pub fn cut(body: &[u8]) -> Vec<Run> {
-    object(body).unwrap_or_else(|| cut_text(body))
+/// Cuts a request along its outline; elements of its lists are left for [`cut_element`].
+pub fn cut(body: &[u8], outline: &Outline) -> Vec<Run> {
+    if outline.fields.is_empty() {
+        return cut_text(body);
+    }
+    let (mut runs, mut gap) = (Vec::new(), 0);
+    for field in &outline.fields {
+        let inner = match field.elements.as_slice() {
+            [] => value(body, field.value.clone()),
+            elements => vec![Run::List(elements.iter().cloned().map(Run::Element).collect())],
+        };
+        if gap < field.value.start {
+            runs.push(Run::Gap(gap..field.value.start));
+        }
+        gap = inner.last().map_or(field.value.start, Run::end);
+        runs.extend(inner);
+    }
+    if gap < body.len() {
+        runs.push(Run::Gap(gap..body.len()));
+    }
+    runs
 }
 
 /// Cuts a body of which only its texts may come again.
@@ -42,63 +59,9 @@ pub fn cut_text(body: &[u8]) -> Vec<Run> {
     texts(body, 0..body.len())
 }
 
-/// The fields of a JSON object; `None` where the body is none.
-fn object(body: &[u8]) -> Option<Vec<Run>> {
-    let at = |rest: &[u8]| body.len() - rest.len();
-    let mut rest = body.trim_ascii_start().strip_prefix(b"{")?.trim_ascii_start();
-    let (mut runs, mut gap) = (Vec::new(), 0);
-    while rest.first() != Some(&b'}') {
-        let (_, after) = field::string(rest)?;
-        let begins = after.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-        let after = field::skip(begins)?;
-        let range = at(begins)..at(after);
-        if range.len() >= SMALL {
-            let inner = list(body, &range).unwrap_or_else(|| value(body, range.clone()));
-            if gap < range.start {
-                runs.push(Run::Gap(gap..range.start));
-            }
-            gap = inner.last().map_or(range.start, Run::end);
-            runs.extend(inner);
-        }
-        rest = after.trim_ascii_start();
-        match rest.first()? {
-            b',' => rest = rest[1..].trim_ascii_start(),
-            b'}' => {}
-            _ => return None,
-        }
-    }
-    if gap < body.len() {
-        runs.push(Run::Gap(gap..body.len()));
-    }
-    Some(runs)
-}
-
-/// The elements of a JSON list, each with the separator before it, up to its closing bracket.
-fn list(body: &[u8], range: &Range<usize>) -> Option<Vec<Run>> {
-    let at = |rest: &[u8]| range.end - rest.len();
-    let mut rest = body[range.clone()].strip_prefix(b"[")?.trim_ascii_start();
-    let (mut elements, mut begins) = (Vec::new(), range.start);
-    while rest.first() != Some(&b']') {
-        let scalar = !matches!(rest.first()?, b'{' | b'[');
-        rest = field::skip(rest)?;
-        let element = begins..at(rest);
-        if !scalar || element.len() >= SCALARS {
-            begins = element.end;
-            elements.push(one(texts(body, element.clone()), element));
-        }
-        rest = rest.trim_ascii_start();
-        match rest.first()? {
-            b',' => rest = rest[1..].trim_ascii_start(),
-            b']' => {}
-            _ => return None,
-        }
-    }
-    // What is left, the closing bracket at least, belongs to the gap behind.
-    Some(if elements.is_empty() { value(body, range.clone()) } else { vec![Run::List(elements)] })
-}
-
 /// What an element is cut into, as one.
-fn one(mut cuts: Vec<Run>, element: Range<usize>) -> Run {
+pub fn cut_element(body: &[u8], element: Range<usize>) -> Run {
+    let mut cuts = texts(body, element.clone());
     match cuts.len() {
         0 | 1 => cuts.pop().map_or(Run::Value(element.clone()), |cut| match cut {
             Run::Gap(_) => Run::Value(element),
@@ -183,6 +146,7 @@ impl Run {
     fn end(&self) -> usize {
         match self {
             Run::Gap(range) | Run::Value(range) => range.end,
+            Run::Element(element) => element.range.end,
             Run::List(runs) => runs.last().map_or(0, Run::end),
         }
     }
@@ -194,13 +158,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn pieces(body: &[u8]) -> Vec<Range<usize>> {
-        fn flat(run: Run) -> Vec<Range<usize>> {
+        fn flat(body: &[u8], run: Run) -> Vec<Range<usize>> {
             match run {
                 Run::Gap(range) | Run::Value(range) => vec![range],
-                Run::List(runs) => runs.into_iter().flat_map(flat).collect(),
+                Run::Element(element) => flat(body, cut_element(body, element.range)),
+                Run::List(runs) => runs.into_iter().flat_map(|run| flat(body, run)).collect(),
             }
         }
-        cut(body).into_iter().flat_map(flat).collect()
+        cut(body, &Outline::of(body)).into_iter().flat_map(|run| flat(body, run)).collect()
     }
 
     fn check(body: &[u8]) {

@@ -224,8 +224,12 @@ impl Reader {
 fn skip_to(segments: &mut VecDeque<SegmentFile>, from: Lsn) -> Result<()> {
     while let Some(next) = segments.get(1) {
         let Some(path) = next.holding(Class::Metadata) else { return Ok(()) };
-        let header = SegmentHeader::read(&path, next.number);
-        let header = header.map_err(|source| Error::io("read", &path, source))?;
+        let header = match SegmentHeader::read(&path, next.number) {
+            Ok(header) => header,
+            // It was sealed or forgotten since it was listed. Beginning too early costs time, and shows nothing twice.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(Error::io("read", &path, source)),
+        };
         if header.is_none_or(|header| header.first > from) {
             return Ok(());
         }
@@ -239,5 +243,23 @@ impl Iterator for Reader {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.advance().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_that_was_sealed_meanwhile_is_no_error() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = [1, 2].map(|number| segment::path_of(dir.path(), 20_424, number));
+        std::fs::create_dir_all(paths[0].parent().expect("has one")).expect("makes it");
+        paths.iter().for_each(|path| std::fs::write(path, "no segment").expect("writes"));
+        let mut listed = VecDeque::from(segment::list(dir.path()).expect("lists"));
+        assert_eq!(listed.len(), 2);
+        std::fs::remove_file(&paths[1]).expect("removes");
+        skip_to(&mut listed, Lsn::first_of(2)).expect("begins with the first");
+        assert_eq!(listed.len(), 2);
     }
 }

@@ -13,6 +13,7 @@ pub enum Record {
     Exchange(Exchange),
     Link(Link),
     Gap(Gap),
+    Flag(Flag),
     /// Bytes of bodies, which exchanges refer to.
     Piece(Bytes),
     /// Parts that come together in many bodies.
@@ -61,6 +62,22 @@ pub struct Gap {
     pub count: u64,
 }
 
+/// What was found about a turn after it was recorded.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Flag {
+    /// The exchange it is about.
+    #[prost(string, tag = "1")]
+    pub turn: String,
+    /// One of a closed list: `conversation::Flags::RECORDED`.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// The version of what has found it: counts of two versions do not compare.
+    #[prost(uint32, tag = "3")]
+    pub version: u32,
+    #[prost(fixed64, tag = "4")]
+    pub unix_nanos: u64,
+}
+
 /// Parts that come together in many bodies.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct List {
@@ -88,6 +105,7 @@ impl Record {
     pub const PIECE: u16 = 4;
     pub const LIST: u16 = 5;
     pub const STREAM: u16 = 6;
+    pub const FLAG: u16 = 7;
 
     /// The number that names this record's type on disk.
     pub fn kind(&self) -> u16 {
@@ -98,6 +116,7 @@ impl Record {
             Record::Piece(_) => Self::PIECE,
             Record::List(_) => Self::LIST,
             Record::Stream(_) => Self::STREAM,
+            Record::Flag(_) => Self::FLAG,
             Record::Unknown { kind, .. } => *kind,
         }
     }
@@ -120,6 +139,7 @@ impl Record {
             Record::Gap(gap) => gap.encoded_len(),
             Record::List(list) => list.encoded_len(),
             Record::Stream(stream) => stream.encoded_len(),
+            Record::Flag(flag) => flag.encoded_len(),
             Record::Piece(payload) | Record::Unknown { payload, .. } => payload.len(),
         }
     }
@@ -132,6 +152,7 @@ impl Record {
             Record::Gap(gap) => gap.encode(out),
             Record::List(list) => list.encode(out),
             Record::Stream(stream) => stream.encode(out),
+            Record::Flag(flag) => flag.encode(out),
             Record::Piece(payload) | Record::Unknown { payload, .. } => {
                 out.extend_from_slice(payload);
                 Ok(())
@@ -149,6 +170,7 @@ impl Record {
             Self::PIECE => Ok(Record::Piece(payload)),
             Self::LIST => List::decode(payload).map(Record::List),
             Self::STREAM => Stream::decode(payload).map(Record::Stream),
+            Self::FLAG => Flag::decode(payload).map(Record::Flag),
             _ => Ok(Record::Unknown { kind, payload }),
         }
     }
@@ -168,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(kind in 0u16..8, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(kind in 0u16..9, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Record::decode(kind, Bytes::from(bytes));
         }
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::footer::Footer;
-use super::frame::{Codec, RECORDS, Raw};
+use super::frame::{Codec, Packer, RECORDS, Raw};
 use super::fs::{Blob, Fs};
 use super::keys::Keychain;
 use super::record::Record;
@@ -61,6 +61,7 @@ struct Part {
     path: PathBuf,
     blob: Box<dyn Blob>,
     codec: Codec,
+    packer: Packer,
     how: How,
     raw: Raw,
     len: u64,
@@ -245,7 +246,8 @@ impl Part {
         let codec = Codec::new(&header, key.as_ref());
         let len = bytes.len() as u64;
         let (raw, frames, footer) = (Raw::default(), Vec::new(), Footer::default());
-        Ok(Part { class, path, blob, codec, how, raw, len, sequence: 0, hasher, frames, footer })
+        let packer = Packer::new(how.level)?;
+        Ok(Part { class, path, blob, codec, packer, how, raw, len, sequence: 0, hasher, frames, footer })
     }
 
     fn push(&mut self, lsn: Lsn, kind: u16, payload: &[u8]) -> io::Result<()> {
@@ -260,7 +262,7 @@ impl Part {
 
     fn write_frame(&mut self) -> io::Result<()> {
         let raw = std::mem::take(&mut self.raw);
-        let bytes = self.codec.encode(RECORDS, self.sequence, &raw, self.how.level)?;
+        let bytes = self.codec.encode(RECORDS, self.sequence, &raw, &mut self.packer)?;
         self.frames.push((raw.first, self.len));
         self.hasher.update(&bytes);
         self.append(&bytes)
@@ -280,7 +282,7 @@ impl Part {
         if self.class != Class::Mixed {
             self.footer.set_frames(&self.frames);
             self.footer.root = Bytes::copy_from_slice(self.hasher.finalize().as_bytes());
-            let bytes = self.footer.encode(&self.codec, self.sequence, self.len)?;
+            let bytes = self.footer.encode(&self.codec, self.sequence, self.len, &mut self.packer)?;
             self.append(&bytes)?;
         }
         self.blob.sync()?;

@@ -5,9 +5,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::active::OpenSegment;
+use super::active::{LEVEL, OpenSegment};
 use super::cipher::Key;
-use super::frame::{Codec, MAX_RECORD, RAW_SLACK, RECORD_HEAD, Raw};
+use super::frame::{Codec, MAX_RECORD, Packer, RAW_SLACK, RECORD_HEAD, Raw};
 use super::fs::{Blob, Fs, Real};
 use super::keys::Keychain;
 use super::pack::{self, Keep, Known};
@@ -15,6 +15,7 @@ use super::record::{Exchange, Link, Record};
 use super::scan::Scan;
 use super::segment::{self, Class, SegmentHeader, VERSION};
 use super::{Error, Lsn, Result, token};
+use crate::openai::outline::Outline;
 use crate::{clock, ids};
 
 /// When what was written is pressed onto the disk.
@@ -80,6 +81,7 @@ pub struct Journal {
     epoch: u32,
     key: Option<Key>,
     known: Known,
+    packer: Packer,
     pending: Vec<Raw>,
     pending_bytes: usize,
     torn_bytes: u64,
@@ -103,6 +105,7 @@ impl Journal {
             epoch: 0,
             key: None,
             known: Known::new(options.pieces),
+            packer: Packer::new(LEVEL).map_err(|source| Error::io("compress for", dir, source))?,
             pending: Vec::new(),
             pending_bytes: 0,
             torn_bytes: 0,
@@ -136,10 +139,25 @@ impl Journal {
     /// # Errors
     /// As [`Journal::append`].
     pub fn record(&mut self, exchange: Exchange, keep: Keep, link: Option<Link>) -> Result<Lsn> {
+        let outline = Outline::of(&exchange.request_body);
+        self.record_along(&outline, exchange, keep, link)
+    }
+
+    /// As [`Journal::record`], where the outline of the request's body is known.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    pub fn record_along(
+        &mut self,
+        outline: &Outline,
+        exchange: Exchange,
+        keep: Keep,
+        link: Option<Link>,
+    ) -> Result<Lsn> {
         let bodies = [&exchange.request_body, &exchange.response_body, &exchange.answer];
         let edges = 10 * exchange.edge_lengths.len();
         self.make_room(bodies.iter().map(|body| body.len()).sum::<usize>() + edges + RAW_SLACK)?;
-        let mut records = pack::pack(exchange, keep, &mut self.known, self.next);
+        let mut records = pack::pack(exchange, outline, keep, &mut self.known, self.next);
         let own = self.next.after(records.len() as u64 - 1);
         records.extend(link.map(Record::Link));
         self.push(&records);
@@ -269,7 +287,7 @@ impl Journal {
             None => self.create_segment()?,
         };
         let durable = open.len;
-        let written = self.pending.iter().try_for_each(|raw| open.write(raw));
+        let written = self.pending.iter().try_for_each(|raw| open.write(raw, &mut self.packer));
         let outcome = written.and_then(|()| if self.options.sync == Sync::Os { Ok(()) } else { open.sync() });
         if outcome.is_ok() || open.take_back(durable) {
             self.segment = Some(open);

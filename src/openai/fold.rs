@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::delta::{Chunk, ChunkChoice, Delta, ToolCallDelta};
 use super::usage::Usage;
+use crate::alike;
 
 /// One assembled assistant message.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,12 +52,13 @@ pub struct Fold {
     last: Option<Template>,
 }
 
-/// A chunk that says nothing but a word, and where that word stands.
+/// A chunk that says nothing but a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Template {
-    data: Vec<u8>,
-    word: std::ops::Range<usize>,
+    chunk: alike::Template,
     choice: usize,
+    /// Whether the word is thought and not said.
+    thought: bool,
 }
 
 impl Fold {
@@ -78,12 +80,11 @@ impl Fold {
     /// them. Reading it would do the same.
     fn is_one_more_word(&mut self, data: &[u8]) -> bool {
         let Some(last) = &self.last else { return false };
-        let (before, after) = (&last.data[..last.word.start], &last.data[last.word.end..]);
-        let word = data.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-        let plain = |word: &&[u8]| word.iter().all(|byte| *byte >= 0x20 && !matches!(byte, b'"' | b'\\'));
-        let Some(Ok(word)) = word.filter(plain).map(std::str::from_utf8) else { return false };
+        let word = last.chunk.word(data).map(|word| std::str::from_utf8(&data[word]));
+        let Some(Ok(word)) = word else { return false };
         let Some(choice) = self.choices.get_mut(last.choice) else { return false };
-        choice.content.push_str(word);
+        let text = if last.thought { &mut choice.reasoning_content } else { &mut choice.content };
+        text.push_str(word);
         true
     }
 
@@ -131,16 +132,22 @@ impl Template {
         let index = part.index.unwrap_or(0) as usize;
         let delta = part.delta.as_ref().filter(|_| part.message.is_none() && part.text.is_none())?;
         let silent = |text: &Option<Cow<'_, str>>| text.as_deref().is_none_or(str::is_empty);
-        let others = [&delta.reasoning_content, &delta.reasoning, &delta.refusal];
-        let only = others.into_iter().all(silent) && delta.tool_calls.as_ref().is_none_or(Vec::is_empty);
-        let Some(Cow::Borrowed(word)) = &delta.content else { return None };
+        let thought = silent(&delta.content);
+        let (said, others) = match thought {
+            true => (&delta.reasoning_content, [&delta.reasoning, &delta.refusal]),
+            false => (&delta.content, [&delta.reasoning, &delta.refusal]),
+        };
+        let only = others.into_iter().all(silent)
+            && (thought || silent(&delta.reasoning_content))
+            && delta.tool_calls.as_ref().is_none_or(Vec::is_empty);
+        let Some(Cow::Borrowed(word)) = said else { return None };
         if !only || chunk.error.is_some_and(|error| error.get() != "null") {
             return None;
         }
         // A borrowed word lies in the data.
-        let start = (word.as_ptr() as usize).checked_sub(data.as_ptr() as usize)?;
-        let word = start..start + word.len();
-        (word.end <= data.len()).then(|| Template { data: data.to_vec(), word, choice: index })
+        let start = word.as_ptr().addr().checked_sub(data.as_ptr().addr())?;
+        let chunk = alike::Template::new(data, start..start + word.len())?;
+        Some(Template { chunk, choice: index, thought })
     }
 }
 
@@ -261,6 +268,20 @@ mod tests {
         assert_eq!((seen.choices.len(), seen.choices[0].tool_calls.len(), seen.malformed), (1, 0, 2));
     }
 
+    #[test]
+    fn what_says_one_more_word_is_not_read() {
+        for chunk in [
+            r#"{"choices":[{"index":0,"delta":{"content":"one","reasoning_content":null}}]}"#,
+            r#"{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"one"}}]}"#,
+        ] {
+            let mut fold = fold(&[chunk]);
+            assert!(fold.is_one_more_word(chunk.replace("one", " more").as_bytes()), "{chunk}");
+            let said =
+                [fold.choices[0].content.as_str(), fold.choices[0].reasoning_content.as_str()].concat();
+            assert_eq!(said, "one more");
+        }
+    }
+
     proptest! {
         #[test]
         fn a_stream_is_folded_as_if_every_chunk_were_read(
@@ -272,6 +293,7 @@ mod tests {
                     0 => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":{word},"role":"assistant"}}}}]}}"#),
                     1 => format!(r#"{{"choices":[{{"index":1,"delta":{{"content":{word}}}}}]}}"#),
                     2 => format!(r#"{{"choices":[{{"index":0,"delta":{{"reasoning":{word},"content":{word}}}}}]}}"#),
+                    3 => format!(r#"{{"choices":[{{"index":0,"delta":{{"content":null,"reasoning_content":{word}}}}}]}}"#),
                     _ => format!(r#"{{"id":"x","choices":[{{"index":0,"delta":{{"content":{word}}},"finish_reason":null}}]}}"#),
                 }
             };

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Api;
+use super::text::borrowed;
 
 /// A request. Messages, tools and prompts are the bytes of the body.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Ask<'a> {
     /// What stands beside the messages: `system`, `instructions`.
     pub system: Option<&'a RawValue>,
     pub tools: Option<&'a RawValue>,
+    /// Whether it offers tools in the old form, `functions`.
+    pub has_functions: bool,
     /// A prompt that is no list of messages: text, or token ids.
     pub prompt: Option<&'a RawValue>,
     pub hints: Hints<'a>,
@@ -51,6 +54,8 @@ struct Wire<'a> {
     #[serde(borrow, default)]
     tools: Option<&'a RawValue>,
     #[serde(borrow, default)]
+    functions: Option<&'a RawValue>,
+    #[serde(borrow, default)]
     prompt: Option<&'a RawValue>,
     #[serde(borrow, default)]
     text: Option<&'a RawValue>,
@@ -58,15 +63,15 @@ struct Wire<'a> {
     input_ids: Option<&'a RawValue>,
     #[serde(default)]
     stream: Option<bool>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     previous_response_id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     conversation: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     prompt_cache_key: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     metadata: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     user: Option<Cow<'a, str>>,
     #[serde(default)]
     store: Option<bool>,
@@ -76,7 +81,7 @@ struct Wire<'a> {
 #[derive(Debug, Deserialize)]
 pub struct Message<'a> {
     /// Of an item of `input` that is no message: what it is.
-    #[serde(rename = "type", borrow, default)]
+    #[serde(rename = "type", borrow, default, deserialize_with = "borrowed")]
     pub kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub role: Cow<'a, str>,
@@ -86,15 +91,15 @@ pub struct Message<'a> {
     #[serde(borrow, default)]
     pub tool_calls: Option<Vec<MessageToolCall<'a>>>,
     /// Of a tool's result: the call it answers.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub tool_call_id: Option<Cow<'a, str>>,
     /// The old form of one tool call.
     #[serde(borrow, default)]
     pub function_call: Option<CalledFunction<'a>>,
     /// Of an item `function_call` or `function_call_output`.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub call_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub arguments: Option<&'a RawValue>,
@@ -105,7 +110,7 @@ pub struct Message<'a> {
 /// A tool call inside a message of the history.
 #[derive(Debug, Deserialize)]
 pub struct MessageToolCall<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "borrowed")]
     pub id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     pub function: Option<CalledFunction<'a>>,
@@ -142,6 +147,7 @@ impl<'a> Ask<'a> {
             messages,
             system: wire.system.or(wire.instructions),
             tools: wire.tools,
+            has_functions: wire.functions.is_some(),
             prompt,
             hints: Hints {
                 previous_response_id: wire.previous_response_id,

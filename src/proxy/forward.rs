@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, COOKIE, HOST, HeaderValue};
+use hyper::header::{CONNECTION, COOKIE, HOST, HeaderName, HeaderValue};
 use hyper::http::request;
 use hyper::{HeaderMap, Method, StatusCode, Version};
 
@@ -44,6 +44,7 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     let closes = malformed.is_some();
     headers::strip_ours(&mut head.headers);
     let record = begin(&head, origin);
+    let turn = (origin == Origin::Canary).then(|| record.id.clone());
     let peer = head.extensions.remove::<Peer>().map(|peer| peer.0);
     let unread = head.extensions.remove::<Unread>();
     let witness = parts.observers.begin(&mut head, origin, peer);
@@ -70,7 +71,8 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     let recorder = parts.recorder.clone();
     let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.settings.body_copy, settle);
     let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.settings.body_copy));
-    let body = Replay::live(body, lease, parts.settings.body).leaving(unread);
+    let watched = exchange.watch(parts.settings.digest_sample);
+    let body = Replay::live(body, lease, parts.settings.body).watched(watched).leaving(unread);
     let copy = body.copy();
     exchange.request_body(copy.clone());
     let to_head = head.method == Method::HEAD;
@@ -84,7 +86,7 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     if end.is_some() {
         exchange.give_up();
     }
-    finish_head(response.headers_mut(), made_id, origin, exchange.who_served());
+    finish_head(response.headers_mut(), made_id, turn.as_deref(), exchange.who_served());
     if parts.settings.no_buffering {
         headers::ask_not_to_buffer(response.headers_mut());
     }
@@ -239,7 +241,7 @@ fn join_cookies(headers: &mut HeaderMap) {
 }
 
 /// The few headers we may add to an answer.
-fn finish_head(headers: &mut HeaderMap, made_id: Option<HeaderValue>, origin: Origin, served_by: &str) {
+fn finish_head(headers: &mut HeaderMap, made_id: Option<HeaderValue>, canary: Option<&str>, served_by: &str) {
     headers::end_hop(headers);
     if let (Some(id), false) = (made_id, headers.contains_key(&REQUEST_ID)) {
         headers.insert(REQUEST_ID, id);
@@ -247,9 +249,10 @@ fn finish_head(headers: &mut HeaderMap, made_id: Option<HeaderValue>, origin: Or
     if served_by == embedded::NAME {
         headers.insert(SERVED_BY, HeaderValue::from_static(embedded::NAME));
     }
-    if origin == Origin::Canary
-        && let Ok(name) = served_by.parse()
-    {
-        headers.insert(tag::UPSTREAM_HEADER, name);
+    let told = canary.map(|turn| [(tag::UPSTREAM_HEADER, served_by), (tag::TURN_HEADER, turn)]);
+    for (name, value) in told.into_iter().flatten() {
+        if let Ok(value) = value.parse() {
+            headers.insert(HeaderName::from_static(name), value);
+        }
     }
 }

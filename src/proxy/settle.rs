@@ -43,6 +43,7 @@ struct Books {
     fallback: IntCounterVec,
     bytes: IntCounterVec,
     workers: IntCounterVec,
+    digests: IntCounterVec,
     /// The workers that have a label of their own, by upstream.
     named: DashMap<String, HashSet<String>>,
     most_workers: usize,
@@ -97,6 +98,12 @@ impl Accounts {
     pub fn settle(&self, origin: Origin, ended: &Ended<'_>) {
         let upstream = if ended.upstream.is_empty() { "none" } else { ended.upstream };
         let labels = [upstream, ended.end.name()];
+        for (direction, same) in DIRECTIONS.iter().zip(ended.as_it_came) {
+            let outcome = same.map(|same| if same { "equal" } else { "different" });
+            outcome
+                .into_iter()
+                .for_each(|outcome| self.0.digests.with_label_values(&[direction, outcome]).inc());
+        }
         if origin == Origin::Canary {
             return self.0.canaries.with_label_values(&labels).inc();
         }
@@ -229,6 +236,11 @@ impl Books {
                 "Clients' requests by the worker that the answer named in one of [balance] worker_headers.",
                 &["upstream", "worker", "outcome"],
             ),
+            digests: metrics.counters(
+                "serin_passive_digests_total",
+                "Bodies whose length and checksum were compared where they come in and where they go out.",
+                &["direction", "outcome"],
+            ),
             named: DashMap::new(),
             most_workers,
         }
@@ -248,6 +260,11 @@ impl Books {
         for phase in ["request_body", "pre_first_byte", "response_body"] {
             self.cancel.with_label_values(&[phase]);
             self.cancelled_age.with_label_values(&[phase]);
+        }
+        for direction in DIRECTIONS {
+            for outcome in ["equal", "different"] {
+                self.digests.with_label_values(&[direction, outcome]);
+            }
         }
         for reason in ["refused", "left_alone"] {
             self.fallback.with_label_values(&[reason]);
@@ -304,6 +321,9 @@ fn cancels(metrics: &Metrics) -> (HistogramVec, HistogramVec) {
     );
     (cancel, age)
 }
+
+/// Of bodies, in the order of [`Ended::as_it_came`].
+const DIRECTIONS: [&str; 2] = ["request", "response"];
 
 /// Classes of status, from 100 on.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];

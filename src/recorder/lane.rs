@@ -1,6 +1,7 @@
 //! One journal and what waits for its next commit.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use super::{Config, Offered};
 use crate::body::budget::Lease;
 use crate::clock;
 use crate::conversation::reading::Reading;
-use crate::conversation::{self, Conversations, Lowered, Subject, Wish};
+use crate::conversation::{self, Conversations, Lowered, Place, Subject, Wish};
 use crate::journal::ballast::Ballast;
 use crate::journal::erase::Erasure;
 use crate::journal::record::{Level, Origin};
-use crate::journal::{Exchange, Keep, Options, Sync};
+use crate::journal::{Exchange, Flag, Keep, Options, Sync};
+use crate::openai::outline::Outline;
 
 /// How long a journal that failed is left alone.
 const RETRY: Duration = Duration::from_secs(1);
@@ -63,7 +65,7 @@ struct Terms {
 #[derive(Default)]
 struct Group {
     records: Vec<(Level, Bare)>,
-    leases: Vec<Lease>,
+    leases: Vec<Arc<Vec<Lease>>>,
     bytes: u64,
     oldest: Option<Instant>,
 }
@@ -123,9 +125,9 @@ impl Lane {
     }
 
     /// Reads an exchange as a turn; `None` for one that is none.
-    pub fn read(&mut self, exchange: &Exchange) -> Option<Reading> {
+    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
         match &mut self.journal {
-            Some(journal) => journal.read(exchange),
+            Some(journal) => journal.read(exchange, outline),
             None => conversation::read(exchange),
         }
     }
@@ -135,14 +137,21 @@ impl Lane {
         self.journal.as_ref().map_or([0; 32], Conversations::mask_key)
     }
 
-    pub fn take(&mut self, Offered { exchange, leases, why, .. }: Offered, reading: Option<Reading>) {
+    /// Takes an exchange; its memory is held until it is durable. Returns where it belongs, if it was taken and is a turn.
+    pub fn take(
+        &mut self,
+        Offered { exchange, why, .. }: Offered,
+        reading: Option<&Reading>,
+        leases: Arc<Vec<Lease>>,
+    ) -> Option<Place> {
         let bytes = (exchange.request_body.len() + exchange.response_body.len()) as u64 + 512;
         let now = clock::now();
         // Also after a failure: as long as something comes in, the journal is tried again.
         self.due.get_or_insert(now + if self.failing { RETRY } else { self.terms.age });
         let pressure = self.gauge.get();
         if pressure == Pressure::Stop {
-            return self.ledger.dropped(self.origin, Dropped::DiskFull);
+            self.ledger.dropped(self.origin, Dropped::DiskFull);
+            return None;
         }
         let keep = if self.origin == Origin::Canary { Keep::ALL } else { pressure.keep() };
         let wish = Wish { keep, sample: self.terms.sample };
@@ -150,9 +159,13 @@ impl Lane {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => {
                 self.ledger.dropped(self.origin, Dropped::IoError);
-                return self.failed("record", &error);
+                self.failed("record", &error);
+                return None;
             }
-            None => return self.ledger.dropped(self.origin, Dropped::IoError),
+            None => {
+                self.ledger.dropped(self.origin, Dropped::IoError);
+                return None;
+            }
         };
         let why = match (why, taken.lowered) {
             (why, None) => why,
@@ -160,9 +173,28 @@ impl Lane {
             (_, Some(Lowered::Keep)) => Bare::Disk,
         };
         self.group.records.push((taken.level, why));
-        self.group.leases.extend(leases);
+        self.group.leases.push(leases);
         self.group.bytes += bytes;
         self.group.oldest.get_or_insert(now);
+        if let (Some(place), Some(reading), Origin::Client) = (&taken.place, reading, self.origin) {
+            self.ledger.placed(place, reading.answer.fold.usage);
+        }
+        taken.place
+    }
+
+    /// Writes down what was found about a turn, with the next group.
+    pub fn flag(&mut self, flag: Flag) {
+        let room = self.gauge.get() != Pressure::Stop;
+        let noted = match self.journal.as_mut().filter(|_| room) {
+            Some(journal) => journal.flag(flag),
+            None => Ok(false),
+        };
+        self.ledger.flagged(matches!(noted, Ok(true)));
+        match noted {
+            Ok(true) => drop(self.due.get_or_insert(clock::now() + self.terms.age)),
+            Ok(false) => {}
+            Err(error) => self.failed("flag", &error),
+        }
     }
 
     /// Has what belongs to a subject erased: from here on it is not shown, and the keeper takes it out of the files.
@@ -178,7 +210,8 @@ impl Lane {
 
     /// Whether it is time for a commit.
     pub fn is_due(&self, now: Instant) -> bool {
-        self.group.bytes >= self.terms.bytes && !self.failing || self.due.is_some_and(|due| due <= now)
+        let waiting = self.journal.as_ref().map_or(0, |journal| journal.pending_bytes() as u64);
+        waiting >= self.terms.bytes && !self.failing || self.due.is_some_and(|due| due <= now)
     }
 
     /// Makes the group durable. Where that fails the journal keeps it, and so does the group: it is counted once, when

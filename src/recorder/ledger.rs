@@ -10,8 +10,10 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 use super::room::Pressure;
 use super::state::{Pulse, State};
 use crate::clock;
+use crate::conversation::{Kind, Place};
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
+use crate::openai::Usage;
 
 /// Why an exchange was not recorded although it should have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,9 @@ const COLUMNS: [(&str, &str); 18] = [
     ("dropped", "disk_full"),
 ];
 
+/// More than any prompt has: what an answer says must not be able to spoil a sum.
+const MOST_TOKENS: u64 = 1 << 30;
+
 impl Dropped {
     pub fn name(self) -> &'static str {
         DROPPED.iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
@@ -101,6 +106,8 @@ struct Books {
     stream_errors: IntCounterVec,
     bytes: IntCounter,
     gaps: IntCounter,
+    flags: IntCounterVec,
+    turns: Turns,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
     free: IntGauge,
@@ -111,6 +118,38 @@ struct Books {
     pulse: Pulse,
     /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
     pending: [(AtomicU64, AtomicU64); DROPPED.len()],
+}
+
+/// What reading turns has shown.
+struct Turns {
+    /// By kind.
+    links: [IntCounter; Kind::ALL.len()],
+    ambiguous: IntCounter,
+    /// Read, of those from a cache, and written.
+    tokens: [IntCounter; 3],
+}
+
+impl Turns {
+    fn register(metrics: &Metrics) -> Turns {
+        let links = metrics.counters(
+            "serin_recorder_links_total",
+            "Clients' turns by how they stand to the turn before (docs/stitching.md).",
+            &["kind"],
+        );
+        let tokens = metrics.counters(
+            "serin_recorder_tokens_total",
+            "Tokens of clients' turns as answers report them; cached ones are among the prompt's.",
+            &["kind"],
+        );
+        Turns {
+            links: Kind::ALL.map(|kind| links.with_label_values(&[kind.name()])),
+            ambiguous: metrics.counter(
+                "serin_recorder_ambiguous_links_total",
+                "Clients' turns for which more than one place in the recordings fitted.",
+            ),
+            tokens: ["prompt", "cached", "output"].map(|kind| tokens.with_label_values(&[kind])),
+        }
+    }
 }
 
 impl Ledger {
@@ -135,6 +174,14 @@ impl Ledger {
             "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
             &["upstream"],
         );
+        let flags = metrics.counters(
+            "serin_recorder_flags_total",
+            "FLAG records, what was found about turns after they were recorded: taken, or lost with a turn or for want of room.",
+            &["outcome"],
+        );
+        for outcome in ["taken", "lost"] {
+            flags.with_label_values(&[outcome]);
+        }
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -150,6 +197,8 @@ impl Ledger {
             bytes: metrics.counter("serin_recorder_bytes_total", bytes),
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
+            flags,
+            turns: Turns::register(metrics),
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
             durable_lag: lag.with_label_values(&[] as &[&str]),
@@ -254,6 +303,22 @@ impl Ledger {
         sums
     }
 
+    /// A client's turn has its place, and its answer says what it took.
+    pub fn placed(&self, place: &Place, usage: Option<Usage>) {
+        self.0.turns.links[place.kind as usize].inc();
+        self.0.turns.ambiguous.inc_by(place.ambiguous.into());
+        let usage = usage.unwrap_or_default();
+        let counts = [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens];
+        for (counter, count) in self.0.turns.tokens.iter().zip(counts) {
+            counter.inc_by(count.unwrap_or(0).min(MOST_TOKENS));
+        }
+    }
+
+    /// Whether what was found about a turn goes into the journal.
+    pub fn flagged(&self, taken: bool) {
+        self.0.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+    }
+
     pub fn gap_written(&self) {
         self.0.gaps.inc();
     }
@@ -323,6 +388,29 @@ mod tests {
         let again = ledger.take_gaps();
         assert_eq!((again.len(), again[0].count), (1, 3));
         assert_eq!(again[0].from_unix_nanos, gaps[0].from_unix_nanos, "it begins with the first loss");
+    }
+
+    #[test]
+    fn links_and_tokens_are_counted_by_kind_and_bounded() {
+        let metrics = Metrics::default();
+        let ledger = Ledger::new(&metrics, &[]);
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            let place = Place { kind, parent: String::new(), ambiguous: at == 0 };
+            (0..=at).for_each(|_| ledger.placed(&place, None));
+        }
+        let usage = Usage { prompt_tokens: Some(u64::MAX), completion_tokens: Some(7), ..Usage::default() };
+        ledger.placed(&Place { kind: Kind::Root, parent: String::new(), ambiguous: false }, Some(usage));
+        let text = String::from_utf8(metrics.text().unwrap()).unwrap();
+        for (at, kind) in Kind::ALL.into_iter().enumerate().skip(1) {
+            let line = format!("serin_recorder_links_total{{kind=\"{}\"}} {}", kind.name(), at + 1);
+            assert!(text.lines().any(|found| found == line), "{line}");
+        }
+        for line in
+            ["ambiguous_links_total 1", "tokens_total{kind=\"output\"} 7", "tokens_total{kind=\"cached\"} 0"]
+        {
+            assert!(text.contains(&format!("serin_recorder_{line}")), "{line}");
+        }
+        assert!(text.contains(&format!("serin_recorder_tokens_total{{kind=\"prompt\"}} {MOST_TOKENS}")));
     }
 
     #[test]

@@ -34,10 +34,13 @@ impl<B: Edges> Drop for Tap<B> {
 
 impl<B: Edges> Tap<B> {
     /// `bodiless`: the answer has a body that is never sent, as to a HEAD request.
-    pub fn new(inner: B, mut exchange: Exchange, bodiless: bool) -> Self
+    pub fn new(mut inner: B, mut exchange: Exchange, bodiless: bool) -> Self
     where
         B: Body,
     {
+        if exchange.is_watched() {
+            inner.watch();
+        }
         // Nobody polls a body that is empty from the start: this is its end.
         if bodiless || inner.is_end_stream() {
             exchange.finish(End::Complete);
@@ -82,11 +85,15 @@ where
                 }
                 // With a known length nobody asks again after the last byte.
                 if inner.is_end_stream() {
+                    exchange.came(inner.received());
                     exchange.finish(End::Complete);
                 }
             }
             Some(Err(cause)) => exchange.finish(cause.end()),
-            None => exchange.finish(End::Complete),
+            None => {
+                exchange.came(inner.received());
+                exchange.finish(End::Complete);
+            }
         }
         Poll::Ready(polled.map(|frame| frame.map_err(Into::into)))
     }

@@ -12,10 +12,11 @@ use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
 use super::ledger::{Bare, Ledger};
 use super::mode::Mode;
+use super::passive::{Job, Passive, Seen, Skipped, Turn};
 use super::room::Gauge;
 use super::secrets::Secrets;
 use super::{Config, Offered, Recorder, Work};
-use crate::body::budget::Budget;
+use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation;
 use crate::conversation::reading::{Reading, judge};
@@ -46,13 +47,18 @@ pub enum Error {
 }
 
 /// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
-/// switched off, nothing is opened.
-pub fn start(config: &Config, ledger: Ledger) -> Result<(Recorder, Writer), Error> {
-    start_on(config, ledger, Arc::new(Real))
+/// switched off, nothing is opened. `passive` checks what was recorded.
+pub fn start(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Error> {
+    start_on(config, ledger, passive, Arc::new(Real))
 }
 
 /// As [`start`], on a file system of the caller's.
-pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Recorder, Writer), Error> {
+pub fn start_on(
+    config: &Config,
+    ledger: Ledger,
+    passive: Option<Passive>,
+    fs: Arc<dyn Fs>,
+) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
     if !config.enabled {
         return Ok((Recorder::new(None, budget, ledger, config), Writer(None)));
@@ -69,8 +75,8 @@ pub fn start_on(config: &Config, ledger: Ledger, fs: Arc<dyn Fs>) -> Result<(Rec
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
-    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger };
-    let run = move || run(&receiver, lanes, &desk, &budget);
+    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger, budget, passive };
+    let run = move || run(&receiver, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
@@ -87,7 +93,7 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budget) {
+fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
     loop {
         let now = clock::now();
         desk.ledger.pulse().beat(now);
@@ -95,13 +101,14 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budge
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {
             Ok(work) => {
-                do_it(work, &mut lanes, desk);
+                do_it(work, &mut lanes, &mut desk);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
-        desk.ledger.queue_bytes(budget.used());
+        desk.ledger.queue_bytes(desk.budget.used());
+        desk.flag(&mut lanes[0], over);
         let now = clock::now();
         for lane in &mut lanes {
             if over || lane.is_due(now) {
@@ -116,16 +123,23 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], desk: &Desk, budget: &Budge
     }
 }
 
-fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &Desk) {
+fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
     let of = |origin| usize::from(origin == Origin::Canary);
     match work {
         Work::Record(mut offered) => {
             let lane = &mut lanes[of(offered.exchange.origin())];
             lane.come_back();
-            let reading = desk.look(lane, &mut offered);
+            let leases = Arc::new(std::mem::take(&mut offered.leases));
+            let Looked { reading, seen } = desk.look(lane, &mut offered, &leases);
             offered.show();
-            lane.take(offered, reading);
+            let place = lane.take(offered, reading.as_ref(), leases);
+            if let (Some(seen), Some(reading), Some(place), Some(passive)) =
+                (seen, reading, place, &desk.passive)
+            {
+                passive.offer(Job::Turn(Box::new(Turn { seen, reading, place })));
+            }
         }
+        Work::Flag(origin, flag) => lanes[of(origin)].flag(flag),
         // Who asked may have gone away since.
         Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
     }
@@ -152,16 +166,33 @@ struct Desk {
     /// How much is kept of what is not to be stored.
     unstored: Mode,
     ledger: Ledger,
+    budget: Budget,
+    passive: Option<Passive>,
+}
+
+/// What was read of an exchange, and what is to be checked of it.
+struct Looked {
+    reading: Option<Reading>,
+    seen: Option<Seen>,
 }
 
 impl Desk {
+    /// Writes down what the checks have found; at the end, all that they still find.
+    fn flag(&mut self, clients: &mut Lane, over: bool) {
+        self.passive.iter().flat_map(Passive::flags).for_each(|flag| clients.flag(flag));
+        if over && let Some(passive) = self.passive.take() {
+            passive.end().into_iter().for_each(|flag| clients.flag(flag));
+        }
+    }
+
     /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Masks come
     /// before reading: so a conversation is found by the same words now and whenever it is stitched again.
-    fn look(&self, lane: &mut Lane, offered: &mut Offered) -> Option<Reading> {
+    fn look(&mut self, lane: &mut Lane, offered: &mut Offered, leases: &Arc<Vec<Lease>>) -> Looked {
         hash(&mut offered.exchange);
         let masks = offered.mode < Mode::Full;
-        let opaque = masks && self.secrets.mask(&lane.mask_key(), &mut offered.exchange).is_err();
-        let reading = lane.read(&offered.exchange);
+        let masked = masks.then(|| self.secrets.mask(&lane.mask_key(), &mut offered.exchange));
+        let opaque = masked.as_ref().is_some_and(Result::is_err);
+        let reading = lane.read(&offered.exchange, masked.and_then(Result::ok));
         let unstored = reading.as_ref().is_some_and(|reading| reading.store == Some(false));
         if let Some(reading) = &reading {
             complete(&mut offered.exchange, reading, &self.ledger);
@@ -171,12 +202,29 @@ impl Desk {
             (true, _) if offered.mode.keeps_bodies() => (Mode::Hash, Bare::Opaque),
             _ => (offered.mode, offered.asked),
         };
-        offered.lower(mode, why);
-        match mode {
-            // Where it belongs is told by what was said.
-            Mode::Off | Mode::Meta => lane.read(&offered.exchange),
-            _ => reading,
+        if let (Some(passive), Some(models)) = (&self.passive, Job::models(&offered.exchange, leases)) {
+            passive.offer(models);
         }
+        let seen = reading.as_ref().and_then(|_| self.checked(mode, &offered.exchange, leases));
+        offered.lower(mode, why);
+        let reading = match mode {
+            // Where it belongs is told by what was said.
+            Mode::Off | Mode::Meta => lane.read(&offered.exchange, None),
+            _ => reading,
+        };
+        Looked { reading, seen }
+    }
+
+    /// What is to be checked of a turn: nothing where nothing may be kept that is made of what was said.
+    fn checked(&self, mode: Mode, exchange: &Exchange, leases: &Arc<Vec<Lease>>) -> Option<Seen> {
+        let passive = self.passive.as_ref().filter(|_| exchange.origin() == Origin::Client)?;
+        let why = match mode < Mode::Hash {
+            true => Skipped::Mode,
+            false if self.budget.is_scarce() => Skipped::Memory,
+            false => return Some(Seen::of(exchange, leases)),
+        };
+        passive.skipped(why);
+        None
     }
 }
 

@@ -95,7 +95,18 @@ impl Masks {
 
     /// Masks what is found in a body or a text; `None` means that nothing was found and nothing copied.
     pub fn mask(&self, key: &[u8; 32], bytes: &[u8], class: Class) -> Option<Masked> {
-        let found = scan::find(self, bytes, class);
+        self.mask_parts(key, bytes, class, std::slice::from_ref(&(0..bytes.len())))
+    }
+
+    /// Masks what is found in parts of a body, each looked through by itself. They lie in it in order.
+    pub fn mask_parts(
+        &self,
+        key: &[u8; 32],
+        bytes: &[u8],
+        class: Class,
+        parts: &[Range<usize>],
+    ) -> Option<Masked> {
+        let found = scan::find_in(self, bytes, class, parts);
         if found.finds.is_empty() && found.complete {
             return None;
         }
@@ -111,7 +122,11 @@ impl Masks {
     pub fn mask_stream(&self, key: &[u8; 32], body: &[u8], class: Class) -> Option<Masked> {
         let mut across = stream::find(self, key, body, class);
         let covered = Cover::of(across.pieces.iter().map(|(_, range, _)| range.clone()));
-        let whole = scan::find(self, body, class);
+        let mut whole = scan::find_in(self, body, class, &across.new);
+        if !whole.finds.is_empty() {
+            // What stands in one event may stand in all that are like it.
+            whole = scan::find(self, body, class);
+        }
         let complete = across.complete && whole.complete;
         if across.pieces.is_empty() && whole.finds.is_empty() && complete {
             return None;

@@ -28,6 +28,7 @@ mod models_arrive_late_and_checked;
 mod no_field_is_lost;
 mod nothing_is_held_back;
 mod official_clients_work;
+mod passive_checks_see_what_clients_get;
 mod real_servers_and_hops;
 mod recording_never_touches_traffic;
 mod records_and_metrics_agree;

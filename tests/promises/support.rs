@@ -36,9 +36,14 @@ pub fn scale() -> usize {
     }
 }
 
-/// An address where nothing listens.
+/// An address where nothing listens, and where nothing will: it is taken until the tests are over.
 pub fn nowhere() -> std::net::SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+    let taken = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&taken, &std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = std::net::SocketAddr::try_from(getsockname(&taken).unwrap()).unwrap();
+    std::mem::forget(taken);
+    address
 }
 
 /// Serin in this process, on free ports, recording into a directory of its own.

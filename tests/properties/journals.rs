@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::Path;
 
 use bytes::Bytes;
-use serin::journal::frame::{Codec, HEAD, MAX_RAW, RECORDS, Raw};
+use serin::journal::frame::{Codec, HEAD, MAX_RAW, Packer, RECORDS, Raw};
 use serin::journal::segment::{self, Class, FRAMES_START, SegmentHeader};
 use serin::journal::{Lsn, Reader, Record, events};
 
@@ -41,6 +41,7 @@ fn header() -> SegmentHeader {
 /// A segment of `count` frames, each with a record or two made of the input.
 fn sound(count: usize, input: &[u8]) -> (Vec<Record>, Vec<u8>) {
     let (mut records, mut bytes) = (Vec::new(), header().encode());
+    let mut packer = Packer::new(3).expect("makes one");
     for sequence in 0..count {
         let mut raw = Raw::default();
         for half in input.chunks(input.len() / 2 + 1) {
@@ -50,7 +51,9 @@ fn sound(count: usize, input: &[u8]) -> (Vec<Record>, Vec<u8>) {
             records.push(record);
         }
         bytes.extend(
-            Codec::new(&header(), None).encode(RECORDS, sequence as u32, &raw, 3).expect("compresses"),
+            Codec::new(&header(), None)
+                .encode(RECORDS, sequence as u32, &raw, &mut packer)
+                .expect("compresses"),
         );
     }
     (records, bytes)

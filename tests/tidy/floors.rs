@@ -39,6 +39,7 @@ pub const SERIN: Floors = Floors {
         ("ids", 0),
         ("log", 0),
         ("recent", 0),
+        ("alike", 0),
         ("stats", 0),
         ("metrics", 0),
         ("body", 0),

@@ -54,6 +54,8 @@ impl std::fmt::Debug for Door {
 pub struct Reply {
     pub status: u16,
     pub upstream: Option<String>,
+    /// The record of this exchange.
+    pub turn: Option<String>,
     pub retry_after: Option<Duration>,
     pub is_event_stream: bool,
     pub body: Bytes,
@@ -151,6 +153,7 @@ impl Door {
         Reply {
             status: head.status.as_u16(),
             upstream: text(&head.headers, tag::UPSTREAM_HEADER).filter(|name| !name.is_empty()),
+            turn: text(&head.headers, tag::TURN_HEADER),
             retry_after: text(&head.headers, RETRY_AFTER.as_str())
                 .and_then(|seconds| seconds.trim().parse().ok())
                 .map(Duration::from_secs),

@@ -18,6 +18,10 @@ struct Round {
     patrol: Patrol,
 }
 
+fn books(metrics: Metrics) -> Books {
+    Books { metrics, live: Arc::default(), recorder: None }
+}
+
 impl Round {
     async fn new(config: Config) -> Self {
         let server = Scripted::start().await;
@@ -28,8 +32,7 @@ impl Round {
             config,
             Door::new(server.address(), Limits::default()),
             tag::Key::new([5; 32]),
-            metrics,
-            Arc::new(Registry::default()),
+            books(metrics),
         );
         Self { server, registry, patrol }
     }
@@ -180,8 +183,7 @@ async fn the_round_goes_on_until_told_to_stop() {
         config,
         Door::new(server.address(), Limits::default()),
         tag::Key::new([5; 32]),
-        metrics,
-        Arc::new(Registry::default()),
+        books(metrics),
         stopped,
     ));
     let answer = |n: usize, asked: &Asked| {
@@ -200,13 +202,5 @@ async fn switched_off_it_ends_at_once() {
     let (_stop, stopped) = watch::channel(false);
     let config = Config { enabled: false, ..named() };
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 9));
-    run(
-        config,
-        Door::new(nowhere, Limits::default()),
-        tag::Key::new([5; 32]),
-        metrics,
-        Arc::default(),
-        stopped,
-    )
-    .await;
+    run(config, Door::new(nowhere, Limits::default()), tag::Key::new([5; 32]), books(metrics), stopped).await;
 }

@@ -24,6 +24,7 @@ impl Board {
         let judgement = Judgement { verdict, base, stranger, answer_missing: false };
         let report = Report {
             probe_id: "p".into(),
+            turn: "t".into(),
             cell,
             thermal: "cold",
             judgement,
@@ -177,6 +178,7 @@ fn streams_are_bounded() {
             };
             let report = Report {
                 probe_id: "p".into(),
+                turn: "t".into(),
                 cell,
                 thermal: "cold",
                 judgement,

@@ -3,9 +3,10 @@
 use prost::Message;
 use rusqlite::{Row, Statement, params};
 
+use super::super::flags::Flags;
 use super::super::stitch::{Footprint, Kind};
 use crate::journal::facts::Facts;
-use crate::journal::{Capture, End, Exchange, Link, Lsn};
+use crate::journal::{End, Exchange, Link, Lsn};
 
 /// A turn as the index holds it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,7 +63,7 @@ pub struct Filter {
     /// All of these are set.
     pub flags: Flags,
     /// Those that come behind this place of a list.
-    pub after: Option<Place>,
+    pub after: Option<Cursor>,
     /// Active at or after this moment.
     pub since_unix_nanos: Option<u64>,
     /// Begun before this moment.
@@ -72,68 +73,9 @@ pub struct Filter {
 
 /// Where a conversation stands in a list: by its latest activity, then by its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Cursor {
     pub ended_unix_nanos: u64,
     pub id: String,
-}
-
-/// What is unusual about a turn, or about any turn of a conversation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Flags(pub u32);
-
-impl Flags {
-    /// Status 400 or above, or no status at all.
-    pub const ERROR: u32 = 1;
-    /// It did not end as `complete`.
-    pub const INCOMPLETE: u32 = 2;
-    /// A body was not kept whole.
-    pub const TRUNCATED: u32 = 4;
-    /// The request or the response was not readable as chat.
-    pub const UNPARSED: u32 = 8;
-    /// Answered by the embedded engine.
-    pub const EMBEDDED: u32 = 16;
-    /// More than one place in the recordings fitted.
-    pub const AMBIGUOUS: u32 = 32;
-    /// Secrets in a body were masked.
-    pub const MASKED: u32 = 64;
-
-    const NAMES: [(u32, &'static str); 7] = [
-        (Self::ERROR, "error"),
-        (Self::INCOMPLETE, "incomplete"),
-        (Self::TRUNCATED, "truncated"),
-        (Self::UNPARSED, "unparsed"),
-        (Self::EMBEDDED, "embedded"),
-        (Self::AMBIGUOUS, "ambiguous"),
-        (Self::MASKED, "masked"),
-    ];
-
-    /// Every name.
-    pub fn all() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.iter().map(|(_, name)| *name)
-    }
-
-    /// The flag of that name; `None` for one that is not known here.
-    pub fn of_name(name: &str) -> Option<Flags> {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(bit, _)| Flags(*bit))
-    }
-
-    pub fn names(self) -> Vec<&'static str> {
-        Self::NAMES.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name).collect()
-    }
-
-    fn of(exchange: &Exchange, facts: &Facts, link: &Link) -> Flags {
-        let whole = [exchange.request_capture(), exchange.response_capture()];
-        let bits = [
-            (exchange.status == 0 || exchange.status >= 400, Self::ERROR),
-            (exchange.end() != crate::journal::End::Complete, Self::INCOMPLETE),
-            (whole.iter().any(|capture| *capture != Capture::Whole), Self::TRUNCATED),
-            (!facts.is(Facts::READABLE) || !facts.is(Facts::PARSED), Self::UNPARSED),
-            (exchange.served_by == "embedded", Self::EMBEDDED),
-            (link.confidence <= 0.5, Self::AMBIGUOUS),
-            (!exchange.request_kept_hash.is_empty() || !exchange.response_kept_hash.is_empty(), Self::MASKED),
-        ];
-        Flags(bits.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum())
-    }
 }
 
 impl Default for Filter {
@@ -220,7 +162,7 @@ pub fn session(row: &Row<'_>) -> rusqlite::Result<SessionRow> {
         ended_unix_nanos: unsigned(row, 4)?,
         turns: unsigned(row, 5)?,
         branches: unsigned(row, 6)?,
-        flags: Flags(row.get(7)?),
+        flags: Flags(unsigned(row, 7)?),
     })
 }
 
@@ -247,7 +189,7 @@ pub fn turn(row: &Row<'_>) -> rusqlite::Result<(TurnRow, Lsn)> {
         cached_tokens: row.get::<_, Option<i64>>(16)?.map(|tokens| tokens as u64),
         output_tokens: row.get::<_, Option<i64>>(17)?.map(|tokens| tokens as u64),
         finish: row.get(18)?,
-        flags: Flags(row.get(19)?),
+        flags: Flags(unsigned(row, 19)?),
         body_hash: row.get(21)?,
         // What this build has not written itself, it reads again from the journal.
         facts: Facts::decode(facts.as_slice()).unwrap_or_default(),
@@ -290,7 +232,7 @@ pub fn bind_turn(insert: &mut Statement<'_>, row: &TurnRow, lsn: Lsn) -> rusqlit
         row.cached_tokens.map(|tokens| tokens as i64),
         row.output_tokens.map(|tokens| tokens as i64),
         row.finish,
-        row.flags.0,
+        row.flags.0 as i64,
         lsn.0 as i64,
         row.body_hash,
         row.facts.encode_to_vec(),

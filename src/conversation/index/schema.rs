@@ -10,7 +10,7 @@ use super::super::Result;
 use super::super::projection::RULES;
 
 /// The version of the tables.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// How long a reader waits for the writer.
 pub const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
@@ -76,6 +76,10 @@ ON CONFLICT (id) DO UPDATE SET
 pub const RELINK: &str = "
 UPDATE turn SET conversation = ?2, parent = ?3, kind = ?4, confidence = ?5, evidence = ?6, rules_version = ?7
 WHERE id = ?1";
+
+pub const FLAG_TURN: &str = "UPDATE turn SET flags = flags | ?2 WHERE id = ?1";
+pub const FLAG_CONVERSATION: &str = "
+UPDATE conversation SET flags = flags | ?2 WHERE id = (SELECT conversation FROM turn WHERE id = ?1)";
 
 pub const LINK: &str = "
 SELECT id, conversation, parent, kind, confidence, evidence, rules_version FROM turn WHERE id = ?1";

@@ -67,6 +67,19 @@ fn is_match(pattern: &str, name: &str) -> bool {
     }
 }
 
+/// A system prompt without what changes from day to day: digits and what hangs together with them, and paths.
+pub fn template(texts: &[&str]) -> String {
+    let mut template = String::with_capacity(texts.iter().map(|text| text.len()).sum());
+    for word in texts.iter().flat_map(|text| text.split_whitespace()) {
+        if !template.is_empty() {
+            template.push(' ');
+        }
+        let changes = word.bytes().any(|byte| byte.is_ascii_digit() || byte == b'/');
+        template.push_str(if changes { "*" } else { word });
+    }
+    template
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,14 @@ use std::time::Instant;
 use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
+use crate::body::digest::Digest;
 use crate::body::kept::Kept;
 use crate::body::replay::{Copied, Extent, Fate};
 use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::recorder::ledger::{Bare, Off};
 use crate::recorder::mode::Mode;
 use crate::recorder::{Offered, Recorder};
-use crate::{clock, redact};
+use crate::{clock, ids, redact};
 
 /// What the end of an exchange looked like, for the one callback that settles accounts.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Ended<'a> {
     pub first_byte: Option<f64>,
     pub bytes_up: u64,
     pub bytes_down: u64,
+    /// Whether the request and the answer have gone on as they came; `None` where nobody looked, or not to the end.
+    pub as_it_came: [Option<bool>; 2],
     /// Seconds from noticing that the client had left to having closed the upstream's connection or reset its stream.
     pub let_go: Option<f64>,
 }
@@ -81,6 +84,9 @@ pub struct Exchange {
     given_up: Option<Phase>,
     ended: bool,
     let_go: Option<f64>,
+    /// Of the answer's body as it goes to the client, where that is watched; and as it came.
+    went: Option<Digest>,
+    came: Option<Digest>,
     on_begin: Vec<OnBegin>,
     on_end: Option<OnEnd>,
 }
@@ -114,6 +120,8 @@ impl Exchange {
             given_up: None,
             ended: false,
             let_go: None,
+            went: None,
+            came: None,
             on_begin: Vec::new(),
             on_end: Some(on_end),
         }
@@ -130,6 +138,21 @@ impl Exchange {
     /// The request body's copy, read when the exchange ends.
     pub fn request_body(&mut self, copy: Copied) {
         self.request = Some(copy);
+    }
+
+    /// Draws whether it is looked at that its bodies go on as they come, and tells.
+    pub fn watch(&mut self, share: f64) -> bool {
+        self.went = ids::is_drawn(&self.record.id, share).then(Digest::default);
+        self.is_watched()
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.went.is_some()
+    }
+
+    /// What has come of the answer's body, at its end.
+    pub(super) fn came(&mut self, received: Option<Digest>) {
+        self.came = received;
     }
 
     /// The upstream that was chosen.
@@ -207,6 +230,9 @@ impl Exchange {
         }
         self.on_begin.drain(..).for_each(|look| look(data));
         self.length += data.len() as u64;
+        if let Some(digest) = &mut self.went {
+            digest.add(data);
+        }
         if !self.wanted.bodies() || !self.response.push(data, to_come) {
             return;
         }
@@ -265,6 +291,10 @@ impl Exchange {
                 first_byte: self.first_byte,
                 bytes_up: self.request.as_ref().map_or(0, Copied::length) + self.carried_up,
                 bytes_down: self.length,
+                as_it_came: [
+                    self.request.as_ref().and_then(Copied::went_as_it_came),
+                    self.came.zip(self.went).map(|(came, went)| came == went),
+                ],
                 let_go: self.let_go,
             })
         });

@@ -40,27 +40,42 @@ struct Hit {
 
 struct Search<'a> {
     masks: &'a Masks,
+    /// The part that is looked through, and where it begins in the body.
     bytes: &'a [u8],
+    base: usize,
     hits: Vec<Hit>,
-    /// Where each rule goes on: behind its last match.
+    /// Where in the body each rule goes on: behind its last match.
     next: Vec<usize>,
     tries: usize,
 }
 
 /// Looks for everything of a class.
 pub fn find(masks: &Masks, bytes: &[u8], class: Class) -> Found {
+    find_in(masks, bytes, class, std::slice::from_ref(&(0..bytes.len())))
+}
+
+/// Looks for everything of a class in parts of a body, in each as if it stood alone. The parts are in order.
+pub fn find_in(masks: &Masks, bytes: &[u8], class: Class, parts: &[Range<usize>]) -> Found {
     let tries = MIN_TRIES + bytes.len() / BYTES_FOR_A_TRY;
-    let mut search = Search { masks, bytes, hits: Vec::new(), next: vec![0; masks.rules.len()], tries };
-    let mut complete = search.words(class);
-    for (index, rule) in masks.rules.iter().enumerate() {
-        if rule.words.is_empty() && rule.class <= class {
-            complete &= search.everywhere(index, rule);
-        }
-    }
+    let mut search =
+        Search { masks, bytes: &[], base: 0, hits: Vec::new(), next: vec![0; masks.rules.len()], tries };
+    let complete = parts.iter().all(|part| search.part(&bytes[part.clone()], part.start, class));
     Found { finds: settle(bytes, search.hits), complete }
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    /// Looks through one part; false where a cap was reached.
+    fn part(&mut self, bytes: &'a [u8], base: usize, class: Class) -> bool {
+        (self.bytes, self.base) = (bytes, base);
+        let mut complete = self.words(class);
+        for (index, rule) in self.masks.rules.iter().enumerate() {
+            if rule.words.is_empty() && rule.class <= class {
+                complete &= self.everywhere(index, rule);
+            }
+        }
+        complete
+    }
+
     /// Tries the rules whose words stand in the body; false where a cap was reached.
     fn words(&mut self, class: Class) -> bool {
         let masks = self.masks;
@@ -69,7 +84,8 @@ impl Search<'_> {
             for index in rules {
                 let rule = &masks.rules[*index];
                 let Some(start) = word.end().checked_sub(length + rule.back) else { continue };
-                if rule.class > class || start < self.next[*index] || !self.may_begin(rule, start) {
+                if rule.class > class || self.base + start < self.next[*index] || !self.may_begin(rule, start)
+                {
                     continue;
                 }
                 if self.tries == 0 || self.hits.len() == MAX_FINDS {
@@ -127,10 +143,13 @@ impl Search<'_> {
             return false;
         }
         let behind = |part: &regex::bytes::Match<'_>| behind_escape(self.bytes, start + part.start());
-        let captured =
-            captured.iter().map(|part| behind(part).min(start + part.end())..start + part.end()).collect();
-        self.hits.push(Hit { rule: index, whole: start..end, captured });
-        self.next[index] = end;
+        let base = self.base;
+        let captured = captured
+            .iter()
+            .map(|part| base + behind(part).min(start + part.end())..base + start + part.end())
+            .collect();
+        self.hits.push(Hit { rule: index, whole: base + start..base + end, captured });
+        self.next[index] = base + end;
         true
     }
 

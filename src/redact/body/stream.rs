@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use super::{Class, Masks, scan, shape};
+use crate::alike::Template;
 
 /// Keys whose strings continue from event to event.
 const CONTINUED: [&[u8]; 9] = [
@@ -25,6 +26,8 @@ const CONTINUED: [&[u8]; 9] = [
 /// Keys whose numbers and strings tell places with the same path apart.
 const APART: [&[u8]; 6] =
     [b"index", b"output_index", b"content_index", b"summary_index", b"item_id", b"type"];
+/// A word this long is looked at by itself: what stands before it in the joined text may hide where a secret begins.
+const LONG_WORD: usize = 16;
 /// Deeper JSON is not walked.
 const MAX_DEPTH: usize = 32;
 
@@ -33,6 +36,8 @@ pub struct Across {
     /// The rule, where a piece lies in the body, and the mask for it.
     pub pieces: Vec<(usize, Range<usize>, Vec<u8>)>,
     pub complete: bool,
+    /// What of the body is to be looked at as it is: all but events that are like the one before but for a word.
+    pub new: Vec<Range<usize>>,
 }
 
 /// The joined strings of one place.
@@ -44,9 +49,10 @@ struct Lane {
 }
 
 pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across {
-    let mut across = Across { pieces: Vec::new(), complete: true };
+    let Lanes { lanes, new } = lanes(body);
+    let mut across = Across { pieces: Vec::new(), complete: true, new };
     // A lane of one string is found by looking at the body as it is.
-    for lane in lanes(body).values().filter(|lane| lane.parts.len() > 1) {
+    for lane in lanes.values().filter(|lane| lane.parts.len() > 1) {
         let growing = lane.last_where_growing();
         let text = growing.clone().map_or(lane.text.as_slice(), |last| &lane.text[last]);
         let found = scan::find(masks, text, class);
@@ -101,21 +107,60 @@ impl Lane {
     }
 }
 
-fn lanes(body: &[u8]) -> HashMap<u64, Lane> {
-    let mut lanes: HashMap<u64, Lane> = HashMap::new();
-    let mut at = 0;
+/// The lanes of a stream, and what of it has to be looked at by itself.
+#[derive(Default)]
+struct Lanes {
+    lanes: HashMap<u64, Lane>,
+    new: Vec<Range<usize>>,
+}
+
+fn lanes(body: &[u8]) -> Lanes {
+    let mut found = Lanes::default();
+    let mut last: Option<(Template, u64)> = None;
+    let (mut at, mut seen) = (0, 0);
     while at < body.len() {
         let end = memchr::memchr2(b'\n', b'\r', &body[at..]).map_or(body.len(), |step| at + step);
         if let Some(payload) = body[at..end].strip_prefix(b"data:") {
-            let mut walk =
-                Walk { body, at: end - payload.len(), end, objects: Vec::new(), leaves: Vec::new() };
-            if walk.value(None, b"", 0).is_some() {
-                walk.sort_into(&mut lanes);
+            let start = end - payload.len();
+            let word = last.as_ref().and_then(|(template, place)| Some((template.word(payload)?, *place)));
+            if let Some((word, place)) = word {
+                // The event before was looked at whole, so only the word is new here.
+                found.new.push(seen..at);
+                let word = start + word.start..start + word.end;
+                if word.len() >= LONG_WORD {
+                    found.new.push(word.clone());
+                }
+                found.add(place, body, word);
+                seen = end;
+            } else {
+                last = found.walk(body, start, end);
             }
         }
         at = end + 1;
     }
-    lanes
+    found.new.push(seen..body.len());
+    found.new.retain(|range| range.len() > 2);
+    found
+}
+
+impl Lanes {
+    fn add(&mut self, place: u64, body: &[u8], range: Range<usize>) {
+        let lane = self.lanes.entry(place).or_default();
+        lane.parts.push((lane.text.len(), range.start));
+        lane.text.extend_from_slice(&body[range]);
+    }
+
+    /// Takes the strings of one event. Returns what the next may be like, where it has one string.
+    fn walk(&mut self, body: &[u8], start: usize, end: usize) -> Option<(Template, u64)> {
+        let mut walk = Walk { body, at: start, end, objects: Vec::new(), leaves: Vec::new() };
+        walk.value(None, b"", 0)?;
+        let strings = walk.strings();
+        for (place, range) in &strings {
+            self.add(*place, body, range.clone());
+        }
+        let [(place, range)] = strings.as_slice() else { return None };
+        Some((Template::new(&body[start..end], range.start - start..range.end - start)?, *place))
+    }
 }
 
 /// An object of an event: where it stands, and what tells it from others there.
@@ -135,18 +180,17 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn sort_into(self, lanes: &mut HashMap<u64, Lane>) {
-        for (object, key, range) in &self.leaves {
-            let mut place = *key;
-            let mut next = *object;
+    /// The strings that go on from event to event, each with the number of its place.
+    fn strings(self) -> Vec<(u64, Range<usize>)> {
+        let place = |mut next: Option<usize>, key: u64| {
+            let mut place = key;
             while let Some(object) = next {
                 place = mix(place, &self.objects[object].place.to_le_bytes());
                 next = self.objects[object].parent;
             }
-            let lane = lanes.entry(place).or_default();
-            lane.parts.push((lane.text.len(), range.start));
-            lane.text.extend_from_slice(&self.body[range.clone()]);
-        }
+            place
+        };
+        self.leaves.iter().map(|(object, key, range)| (place(*object, *key), range.clone())).collect()
     }
 
     fn peek(&mut self) -> Option<u8> {

@@ -263,6 +263,24 @@ fn a_secret_is_masked_in_events_that_say_everything_from_the_beginning() {
     assert_eq!(after, wanted);
 }
 
+/// Events that differ in one word only are not looked at one by one.
+#[test]
+fn a_secret_beside_the_words_or_whole_in_one_of_them_is_masked() {
+    let secret = fill("ghp_{a36}").text;
+    let event = |note: &str, word: &str| {
+        let event = serde_json::json!({"note": note, "choices": [{"index": 0, "delta": {"content": word}}]});
+        format!("data: {event}\n\n")
+    };
+    let beside = ["one", " two", " three"].map(|word| event(&secret, word)).concat();
+    let inside = ["so", "foo", secret.as_str(), " three"].map(|word| event("", word)).concat();
+    for body in [beside, inside] {
+        let after = masks().mask_stream(&KEY, body.as_bytes(), Class::Secret).expect("found");
+        let after = String::from_utf8(after.bytes).unwrap();
+        assert!(!after.contains(&secret[4..]) && after.contains(" three"), "{after}");
+        assert_eq!(after.len(), body.len());
+    }
+}
+
 #[test]
 fn a_stream_without_secrets_is_not_copied() {
     for template in NO_SECRETS {

@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 use super::deepest;
 use super::multiplex::Place;
 use super::pool::{Link, Pool};
+use crate::body::digest::Digest;
 use crate::clock;
 use crate::units::Span;
 use crate::upstream::Failure;
@@ -47,6 +48,8 @@ pub struct Driven {
     /// Held back while data that arrived before it goes out first.
     next: Option<Result<Frame<Bytes>, Failure>>,
     edges: Vec<u32>,
+    /// Of all that has come, where somebody wants to know.
+    pub received: Option<Digest>,
     latest: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -65,6 +68,7 @@ impl Driven {
             turn: 0,
             next: None,
             edges: Vec::new(),
+            received: None,
             latest: clock::now(),
             timer: None,
         };
@@ -102,6 +106,9 @@ impl Driven {
                     match frame.into_data() {
                         Ok(data) => {
                             self.edges.push(data.len() as u32);
+                            if let Some(digest) = &mut self.received {
+                                digest.add(&data);
+                            }
                             gathered.push(data);
                             // With a known length the last byte is the end: nobody may ask again.
                             if self.inner.is_end_stream() {

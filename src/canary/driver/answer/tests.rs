@@ -6,7 +6,15 @@ use proptest::prelude::*;
 use super::*;
 
 fn reply(is_event_stream: bool, body: impl Into<Bytes>) -> Reply {
-    Reply { status: 200, upstream: None, retry_after: None, is_event_stream, body: body.into(), broken: None }
+    Reply {
+        status: 200,
+        upstream: None,
+        turn: None,
+        retry_after: None,
+        is_event_stream,
+        body: body.into(),
+        broken: None,
+    }
 }
 
 fn answered(parsed: &Parsed) -> &Answer {
