@@ -1,5 +1,7 @@
 //! The command line: arguments, exit codes, output.
 
+mod audit;
+mod delete;
 mod import;
 mod journal;
 mod lines;

@@ -68,9 +68,10 @@ fn flags_are_shown_rebuilt_and_kept_by_stitching_again() {
     conversations.reindex().expect("reindexes");
     assert_eq!(flags(dir.path()), wanted);
     let shown = Conversations::read_only(dir.path()).expect("opens").show("1-one").expect("shows");
-    let turns: Vec<_> = shown.turns.iter().map(|turn| turn.flags.clone()).collect();
+    let look = render::Look { width: 100, full: false };
+    let turns: Vec<_> = shown.turns.iter().map(|turn| turn.line.flags.clone()).collect();
     assert_eq!(turns, [vec![], vec!["denied_context", "degenerate"]]);
-    assert!(render::show(&shown).contains("2-two · denied_context, degenerate"));
+    assert!(render::show(&shown, look).contains("2-two · denied_context, degenerate"));
     assert_eq!(recorded(dir.path())[0], flag("2-two", "denied_context"));
 }
 

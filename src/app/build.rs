@@ -91,7 +91,6 @@ impl Built {
         let admin = bind(config.admin.address, "[admin] address")?;
         let files = Files::new(&metrics);
         let (tls, admin_tls) = certificates(config, &metrics, &files)?;
-        let access = access(config)?;
         let mut fleet = Fleet::new(config, &metrics, &files);
         let made = fleet.build(config)?;
         let members = made.members();
@@ -110,7 +109,7 @@ impl Built {
         let passive = passive(config, &metrics, &canaries)?;
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
         canaries.recorder = Some(recorder.clone());
-        let desk = desk(config, access, &recorder)?;
+        let desk = desk(config, &recorder)?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -212,11 +211,11 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
 }
 
 /// What was recorded, and who may see it.
-fn desk(config: &Config, access: admin::Access, recorder: &Recorder) -> Result<admin::Desk, Fault> {
+fn desk(config: &Config, recorder: &Recorder) -> Result<admin::Desk, Fault> {
     let keys = keychain(&config.record.key_file);
     let keys = keys.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
     Ok(admin::Desk {
-        access,
+        access: access(config)?,
         audit: admin::audit::Audit::new(config.audit_file()),
         recorder: recorder.clone(),
         recordings: admin::Recordings::new(config.record.dir.clone(), Arc::new(keys)),

@@ -21,9 +21,9 @@ pub fn run(paths: &[PathBuf], format: Option<Format>, dir: &Path, config: &Confi
     let pending_bytes = Options::default().pending_bytes;
     let options = Options { keys: keys(config)?, pending_bytes, ..config.record.journal() };
     let mut into = Conversations::open_with(dir, options).map_err(fault)?;
-    let secrets = (config.record.mode < Mode::Full).then(Secrets::default);
+    let mut secrets = (config.record.mode < Mode::Full).then(Secrets::default);
     let mut complain = |bad: &import::Bad| drop(writeln!(std::io::stderr(), "serin: {bad}"));
-    let counted = import::run(paths, format, secrets.as_ref(), &mut into, &mut complain).map_err(fault)?;
+    let counted = import::run(paths, format, secrets.as_mut(), &mut into, &mut complain).map_err(fault)?;
     super::print(&summary(dir, &counted))?;
     let left_out = |what: &str| format!("{what} could not be used, see above; what could be is imported");
     match (counted.unusable, counted.bad) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use serde::Serialize;
 
+use super::audit;
 use super::recordings::{fault, json, keys};
 use crate::app::{Fault, code};
 use crate::config::Config;
@@ -37,6 +38,18 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
     },
+    /// Follow the chain of the audit log: who has read, erased or held what was recorded.
+    #[command(
+        after_help = "Exits with 1 where a line was changed or is missing. That the last lines were cut off, no chain can tell.\n\nExample: serin journal audit"
+    )]
+    Audit {
+        /// This log instead of the configured one.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Find anew which turns belong together, by the rules of this version.
     #[command(
         after_help = "Nothing is removed: turns that belong elsewhere get a further link, which counts. A second run changes nothing. Stop the process that records first.\n\nExample: serin journal restitch"
@@ -57,21 +70,30 @@ struct Verified<'a> {
     proof: &'a Proof,
 }
 
-/// Clients' journal, and the canaries' below it.
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let (Command::Verify { dir, .. } | Command::Rebuild { dir } | Command::Restitch { dir }) = command;
-    let clients = dir.clone().unwrap_or_else(|| config.record.dir.clone());
+    let keys = || keys(config);
+    match command {
+        Command::Verify { dir, json } => prove(&journals(dir.as_deref(), config)?, &keys()?, *json),
+        Command::Rebuild { dir } => {
+            let keys = keys()?;
+            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| rebuild(dir, &keys))
+        }
+        Command::Restitch { dir } => {
+            let keys = keys()?;
+            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| restitch(dir, &keys))
+        }
+        Command::Audit { file, json } => audit::run(file.as_ref().unwrap_or(&config.audit_file()), *json),
+    }
+}
+
+/// Clients' journal, and the canaries' below it.
+fn journals(dir: Option<&Path>, config: &Config) -> Result<Vec<PathBuf>, Fault> {
+    let clients = dir.unwrap_or(&config.record.dir).to_owned();
     if !clients.is_dir() {
         return Err(fault(journal::Error::Missing(clients).into()));
     }
     let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
-    let dirs: Vec<_> = std::iter::once(clients).chain(canaries).collect();
-    let keys = keys(config)?;
-    match command {
-        Command::Verify { json, .. } => prove(&dirs, &keys, *json),
-        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir, &keys)),
-        Command::Restitch { .. } => dirs.iter().try_for_each(|dir| restitch(dir, &keys)),
-    }
+    Ok(std::iter::once(clients).chain(canaries).collect())
 }
 
 fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Conversations, Fault> {

@@ -24,12 +24,17 @@ pub struct How {
     pub canary: bool,
 }
 
+impl How {
+    /// The journal's directory.
+    pub fn dir(&self, config: &Config) -> PathBuf {
+        let dir = self.dir.clone().unwrap_or_else(|| config.record.dir.clone());
+        if self.canary { dir.join("canary") } else { dir }
+    }
+}
+
 /// What was recorded, for reading; says so where parts of it are lost.
 pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
-    let mut dir = how.dir.clone().unwrap_or_else(|| config.record.dir.clone());
-    if how.canary {
-        dir.push("canary");
-    }
+    let dir = how.dir(config);
     let sessions = Conversations::read_with(&dir, &keys(config)?).map_err(fault)?;
     let damage = sessions.damage();
     if damage.is_loss() {

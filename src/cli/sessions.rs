@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::import;
 use super::recordings::{How, fault, json, open};
+use super::{delete, import};
 use crate::app::{Fault, code};
 use crate::clock;
 use crate::config::Config;
 use crate::conversation::render::{self, Look};
-use crate::conversation::{Asked, Filter};
+use crate::conversation::{Asked, Filter, Subject};
 use crate::import::Format;
 
 #[derive(Subcommand)]
@@ -38,6 +38,16 @@ pub enum Command {
         /// Long messages whole.
         #[arg(long)]
         full: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Erase what belongs to somebody: it is taken out of every file, and a receipt says what was done.
+    #[command(
+        after_help = "Where a process records, its admin side erases: DELETE /api/v1/subjects/default/conv/ID.\n\nExample: serin sessions delete conversation/0193e0c8-1f2a-7c3b-9d4e-5f60718293a4"
+    )]
+    Delete {
+        /// conversation/ID, or session/ID for every conversation that carried that session id.
+        subject: Subject,
         #[command(flatten)]
         how: How,
     },
@@ -126,6 +136,7 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
                 false => render::show(&session, Look { width: super::width(), full: *full }),
             }
         }
+        Command::Delete { subject, how } => return delete::run(subject, how, config),
         Command::Import { paths, format, dir } => {
             return import::run(paths, *format, dir.as_ref().unwrap_or(&config.record.dir), config);
         }

@@ -77,7 +77,7 @@ impl Sessions {
         let mut rows = self.index.list(&more)?;
         let last = filter.limit.checked_sub(1).filter(|_| rows.len() > filter.limit);
         let place = |row: &SessionRow| Cursor { ended_unix_nanos: row.ended_unix_nanos, id: row.id.clone() };
-        let cursor = last.and_then(|last| rows.get(last)).map(|row| place(row).cursor());
+        let cursor = last.and_then(|last| rows.get(last)).map(|row| place(row).text());
         rows.truncate(filter.limit);
         Ok(Page { lines: rows.into_iter().map(SessionLine::from).collect(), cursor })
     }

@@ -32,6 +32,13 @@ pub struct How {
     pub frame_bytes: usize,
 }
 
+impl How {
+    /// With frames as large as they are while they are written.
+    pub fn of_level(level: i32) -> How {
+        How { level, frame_bytes: 256 << 10 }
+    }
+}
+
 /// What a sealed segment holds: the sidecar beside it, one JSON object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sidecar {

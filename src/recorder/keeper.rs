@@ -77,7 +77,7 @@ impl Keeper {
             journals,
             fs,
             keys,
-            how: How { level: config.seal_level, frame_bytes: 256 << 10 },
+            how: How::of_level(config.seal_level),
             terms: config.terms(),
             marks: Marks::of(config),
             gauge,
