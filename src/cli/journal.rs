@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::sessions::{fault, json, keys};
+use super::sessions::{fault, json, options};
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Restitched};
@@ -66,28 +66,27 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
     }
     let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
     let dirs: Vec<_> = std::iter::once(clients).chain(canaries).collect();
-    let keys = keys(config)?;
+    let options = options(config)?;
     match command {
-        Command::Verify { json, .. } => prove(&dirs, &keys, *json),
-        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir, &keys)),
-        Command::Restitch { .. } => dirs.iter().try_for_each(|dir| restitch(dir, &keys)),
+        Command::Verify { json, .. } => prove(&dirs, &options.keys, *json),
+        Command::Rebuild { .. } => dirs.iter().try_for_each(|dir| rebuild(dir, &options)),
+        Command::Restitch { .. } => dirs.iter().try_for_each(|dir| restitch(dir, &options)),
     }
 }
 
-fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Conversations, Fault> {
-    let options = Options { keys: keys.clone(), ..Options::default() };
-    Conversations::open_with(dir, options).map_err(fault)
+fn open(dir: &Path, options: &Options) -> Result<Conversations, Fault> {
+    Conversations::open_with(dir, options.clone()).map_err(fault)
 }
 
-fn restitch(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
-    let Restitched { turns, kept, changed } = open(dir, keys)?.restitch().map_err(fault)?;
+fn restitch(dir: &Path, options: &Options) -> Result<(), Fault> {
+    let Restitched { turns, kept, changed } = open(dir, options)?.restitch().map_err(fault)?;
     let kept =
         if kept > 0 { format!("; {kept} stay as they are, their bodies are gone") } else { String::new() };
     super::print(&format!("{}: {changed} of {turns} turns belong elsewhere now{kept}\n", dir.display()))
 }
 
-fn rebuild(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
-    let mut conversations = open(dir, keys)?;
+fn rebuild(dir: &Path, options: &Options) -> Result<(), Fault> {
+    let mut conversations = open(dir, options)?;
     let found = conversations.reindex().map_err(fault)?;
     conversations.commit().map_err(fault)?;
     let damage = if found.damage.is_loss() { "; parts are damaged, see `serin journal verify`" } else { "" };

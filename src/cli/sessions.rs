@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::conversation::{Conversations, Error, Filter, Sessions, render};
 use crate::import::{self, Format};
 use crate::journal::keys::keychain;
-use crate::journal::{self, Keychain, Options};
+use crate::journal::{self, Options};
 use crate::recorder::mode::Mode;
 use crate::recorder::secrets::Secrets;
 
@@ -95,7 +95,7 @@ fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
     if how.canary {
         dir.push("canary");
     }
-    let sessions = Conversations::read_with(&dir, &keys(config)?).map_err(fault)?;
+    let sessions = Conversations::read_with(&dir, options(config)?).map_err(fault)?;
     let damage = sessions.damage();
     if damage.is_loss() {
         let _ = writeln!(
@@ -110,11 +110,8 @@ fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
 }
 
 fn import(paths: &[PathBuf], format: Option<Format>, dir: &Path, config: &Config) -> Result<(), Fault> {
-    // The memory for traffic's records has nothing to do with what may wait here.
-    let pending_bytes = Options::default().pending_bytes;
-    let options = Options { keys: keys(config)?, pending_bytes, ..config.record.journal() };
-    let mut into = Conversations::open_with(dir, options).map_err(fault)?;
-    let mut secrets = (config.record.mode < Mode::Full).then(Secrets::default);
+    let mut into = Conversations::open_with(dir, options(config)?).map_err(fault)?;
+    let mut secrets = (config.record.mode < Mode::Full).then(|| Secrets::new(config.record.parts));
     let mut complain = |bad: &import::Bad| drop(writeln!(std::io::stderr(), "serin: {bad}"));
     let counted = import::run(paths, format, secrets.as_mut(), &mut into, &mut complain).map_err(fault)?;
     super::print(&summary(dir, &counted))?;
@@ -144,10 +141,13 @@ fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// The keys for what is encrypted.
-pub(super) fn keys(config: &Config) -> Result<Arc<Keychain>, Fault> {
+/// How recordings are read and written outside of traffic.
+pub(super) fn options(config: &Config) -> Result<Options, Fault> {
     let keys = keychain(&config.record.key_file);
-    keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
+    let keys = keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    // The memory for traffic's records has nothing to do with what may wait here.
+    let pending_bytes = Options::default().pending_bytes;
+    Ok(Options { keys, pending_bytes, ..config.record.journal() })
 }
 
 pub(super) fn json(value: &impl serde::Serialize) -> Result<String, Fault> {
