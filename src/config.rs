@@ -375,6 +375,8 @@ mod tests {
             ("[limits]\nper_client_rate = 1e-12", "is no rate"),
             ("[limits]\nbody = \"0B\"", "would refuse every request"),
             ("[balance]\naffinity_prefix = \"99999GiB\"", "beyond any use"),
+            ("[record]\nturns = 0", "[record] turns is beyond any use"),
+            ("[record]\nparts = 67108865", "it goes from 1 to 67108864"),
             ("[listen]\nupgrades = [\"a b\"]", "is no name of a protocol"),
             ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nhealth = \"/a b\"", "health is"),
             ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nabort = \"/\\r\\n\"", "abort is a path"),

@@ -17,13 +17,13 @@ pub mod projection;
 pub mod reading;
 pub mod render;
 mod sessions;
+mod source;
 pub mod stitch;
 mod subject;
 pub mod view;
 mod wish;
 
 use std::path::Path;
-use std::sync::Arc;
 
 pub use catch_up::CaughtUp;
 pub use derive::{Restitched, read, rebuild};
@@ -38,21 +38,16 @@ pub use view::{Session, SessionLine, Turn};
 pub use wish::{Lowered, Place, Taken, Wish};
 
 use crate::journal::erase::{self, Erasure};
-use crate::journal::fs::Fs;
-use crate::journal::{self, Exchange, Flag, Gap, Journal, Keychain, Level, Link, Lsn, Options, Record};
+use crate::journal::{self, Exchange, Flag, Gap, Journal, Level, Link, Lsn, Options, Record};
 use crate::openai::outline::Outline;
 use crate::{clock, ids};
-use derive::Source;
 use follow::Pending;
 use index::{Index, TurnRow};
 use projection::Memo;
 use reading::{Reading, is_turn};
+use source::Source;
 use stitch::{Footprint, Placed, Stitcher};
 
-/// The turns that are remembered for stitching.
-const REMEMBERED_TURNS: usize = 50_000;
-/// The messages of requests that are remembered, so that each is looked at once.
-const REMEMBERED_MESSAGES: usize = 100_000;
 /// Bytes of links that stitching again makes durable at once.
 const RESTITCH_BATCH: usize = 1 << 20;
 /// At a commit every 50 ms a broken index is tried about every 13 s in the end.
@@ -63,7 +58,6 @@ const INDEX_FILE: &str = "index.sqlite";
 /// The writing side: records exchanges and keeps the index. One process per directory.
 pub struct Conversations {
     source: Source,
-    fs: Arc<dyn Fs>,
     journal: Journal,
     stitcher: Stitcher,
     memo: Memo,
@@ -95,9 +89,8 @@ impl Conversations {
     /// # Errors
     /// As [`Conversations::open`].
     pub fn open_with(dir: &Path, options: Options) -> Result<Conversations> {
-        let (keys, fs) = (options.keys.clone(), options.fs.clone());
-        let mut journal = Journal::open(dir, options)?;
-        let source = Source::create(dir, &keys)?;
+        let mut journal = Journal::open(dir, options.clone())?;
+        let source = Source::create(dir, options)?;
         let (mut index, mut stitcher) = (Index::open(&dir.join(INDEX_FILE))?, source.stitcher());
         let opened = match source.follow(&mut index, &mut stitcher) {
             // It opened and cannot be used: derived as it is, it is made anew.
@@ -113,13 +106,12 @@ impl Conversations {
             journal.append(&Record::Link(link.clone()))?;
         }
         Ok(Conversations {
+            memo: source.memo(),
             source,
             journal,
-            memo: Memo::new(REMEMBERED_MESSAGES),
             stitcher,
             index,
             pending: Vec::new(),
-            fs,
             index_behind: false,
             commits_to_wait: 0,
             next_wait: 0,
@@ -166,23 +158,23 @@ impl Conversations {
     /// # Errors
     /// [`journal::Error::Missing`] where there is no such directory.
     pub fn read_only(dir: &Path) -> Result<Sessions> {
-        Self::read_with(dir, &Arc::default())
+        Self::read_with(dir, Options::default())
     }
 
-    /// As [`Conversations::read_only`], with the keys for what is encrypted.
+    /// As [`Conversations::read_only`], with the keys for what is encrypted, and other limits.
     ///
     /// # Errors
     /// As [`Conversations::read_only`].
-    pub fn read_with(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
-        Sessions::open(dir, keys)
+    pub fn read_with(dir: &Path, options: Options) -> Result<Sessions> {
+        Sessions::open(dir, options)
     }
 
     /// As [`Conversations::read_with`], where somebody records: what was committed last may not be there yet.
     ///
     /// # Errors
     /// As [`Conversations::read_only`].
-    pub fn read_live(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
-        Sessions::open_live(dir, keys)
+    pub fn read_live(dir: &Path, options: Options) -> Result<Sessions> {
+        Sessions::open_live(dir, options)
     }
 
     /// Whether the directory or the segment in it was removed or moved by somebody else.
@@ -195,23 +187,26 @@ impl Conversations {
     /// # Errors
     /// [`journal::Error::Full`] and [`journal::Error::TooLarge`]; the exchange was not taken then.
     pub fn record(&mut self, exchange: Exchange, wish: Wish) -> Result<Taken> {
-        let reading = self.read(&exchange, None);
-        self.record_read(exchange, reading.as_ref(), wish)
+        let outline = Outline::of(&exchange.request_body);
+        let reading = self.read(&exchange, &outline);
+        self.record_read(exchange, &outline, reading.as_ref(), wish)
     }
 
-    /// As [`Conversations::record`], where it was read before by [`Conversations::read`].
+    /// As [`Conversations::record`], where it was read before by [`Conversations::read`]. `outline` is that of its
+    /// request's body as it is now.
     ///
     /// # Errors
     /// As [`Conversations::record`].
     pub fn record_read(
         &mut self,
         mut exchange: Exchange,
+        outline: &Outline,
         reading: Option<&Reading>,
         wish: Wish,
     ) -> Result<Taken> {
         let Some(reading) = reading else {
             let taken = wish.apply(&mut exchange, None);
-            self.journal.record(exchange, taken.keep, None)?;
+            self.journal.record_along(outline, exchange, taken.keep, None)?;
             return Ok(taken);
         };
         let Placed { link, base } = self.stitcher.place(&exchange, reading);
@@ -224,7 +219,7 @@ impl Conversations {
         let row = TurnRow::of(&exchange, &facts, &link);
         let footprint = Footprint::of(&exchange, &facts, &link);
         exchange.facts = Some(facts);
-        let lsn = self.journal.record_along(&reading.outline, exchange, taken.keep, Some(link))?;
+        let lsn = self.journal.record_along(outline, exchange, taken.keep, Some(link))?;
         self.stitcher.insert(footprint);
         self.pending.push((lsn, Pending::Turn(Box::new(row))));
         Ok(taken)
@@ -235,8 +230,8 @@ impl Conversations {
         self.source.key.derive("serin 2026 body mask key")
     }
 
-    /// Reads an exchange as a turn; `None` for one that is none. `outline` is that of its request's body, where it is known.
-    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
+    /// Reads an exchange as a turn; `None` for one that is none. `outline` is that of its request's body.
+    pub fn read(&mut self, exchange: &Exchange, outline: &Outline) -> Option<Reading> {
         is_turn(exchange).then(|| Reading::along(&self.source.key, &mut self.memo, exchange, outline))
     }
 
@@ -328,7 +323,7 @@ impl Conversations {
             turns,
             receipt: None,
         };
-        erase::note(&self.source.dir, &*self.fs, &erasure)?;
+        erase::note(&self.source.dir, &*self.source.options.fs, &erasure)?;
         for (turn, _) in &erasure.turns {
             self.stitcher.forget(turn);
         }

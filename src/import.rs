@@ -24,6 +24,7 @@ use crate::clock;
 use crate::conversation::reading::{is_turn, judge};
 use crate::conversation::{Conversations, Error, Wish, render};
 use crate::journal::{self, Exchange};
+use crate::openai::outline::Outline;
 use crate::recorder::secrets::Secrets;
 
 /// Bytes that are made durable at once.
@@ -249,20 +250,23 @@ impl Importing<'_> {
     fn record(&mut self, file: &str, mut exchange: Exchange) -> Result<(), Error> {
         let (id, started) = (exchange.id.clone(), clock::rfc3339(exchange.started_unix_nanos));
         let key = self.into.mask_key();
-        let masked = self.secrets.as_mut().map(|secrets| secrets.mask(&key, &mut exchange));
-        if masked.as_ref().is_some_and(Result::is_err) {
+        let outline = match &mut self.secrets {
+            Some(secrets) => secrets.mask(&key, &mut exchange),
+            None => Ok(Outline::of(&exchange.request_body)),
+        };
+        let Ok(outline) = outline else {
             let says = format!(
                 "the exchange of {started} cannot be looked through for secrets; set [record] mode = \"full\" to take it as it is"
             );
             return self.leave_out(file, says);
-        }
-        let reading = self.into.read(&exchange, masked.and_then(Result::ok));
+        };
+        let reading = self.into.read(&exchange, &outline);
         if let Some(reading) = &reading {
             let end = judge(&exchange, &reading.answer);
             exchange.set_end(end);
             exchange.model.clone_from(&reading.model);
         }
-        match self.into.record_read(exchange, reading.as_ref(), Wish::ALL) {
+        match self.into.record_read(exchange, &outline, reading.as_ref(), Wish::ALL) {
             Err(Error::Journal(journal::Error::TooLarge { bytes, limit })) => {
                 let says = format!(
                     "the exchange of {started} has {bytes} bytes, the limit is {limit}; leave it out"

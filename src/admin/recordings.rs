@@ -1,7 +1,6 @@
 //! What was recorded, for readers of the admin side. Reads are few at a time, and touch nothing that the recorder waits for.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use hyper::header::{ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_RANGE, ETAG, HeaderName, IF_RANGE, RANGE};
 use hyper::{HeaderMap, StatusCode};
@@ -13,7 +12,7 @@ use super::range::{Part, part};
 use super::routes::Given;
 use crate::clock;
 use crate::conversation::{Asked, Conversations, Error, Sessions};
-use crate::journal::{self, Capture, Keychain};
+use crate::journal::{self, Capture, Options};
 
 /// Reads at the same time; others are asked to come back.
 const READERS: usize = 4;
@@ -30,13 +29,13 @@ pub enum Side {
 
 pub struct Recordings {
     dir: PathBuf,
-    keys: Arc<Keychain>,
+    options: Options,
     readers: Semaphore,
 }
 
 impl Recordings {
-    pub fn new(dir: PathBuf, keys: Arc<Keychain>) -> Recordings {
-        Recordings { dir, keys, readers: Semaphore::new(READERS) }
+    pub fn new(dir: PathBuf, options: Options) -> Recordings {
+        Recordings { dir, options, readers: Semaphore::new(READERS) }
     }
 
     /// Conversations, the one with the latest activity first.
@@ -155,7 +154,7 @@ impl Recordings {
                 "ask again in a second",
             )
         })?;
-        let sessions = Conversations::read_live(&self.dir(given), &self.keys).map_err(refusal)?;
+        let sessions = Conversations::read_live(&self.dir(given), self.options.clone()).map_err(refusal)?;
         look(&sessions).map_err(refusal)
     }
 }

@@ -13,6 +13,7 @@ use crate::canary;
 use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
+use crate::journal::Options;
 use crate::journal::keys::keychain;
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -214,11 +215,12 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
 fn desk(config: &Config, recorder: &Recorder) -> Result<admin::Desk, Fault> {
     let keys = keychain(&config.record.key_file);
     let keys = keys.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    let options = Options { keys: Arc::new(keys), ..config.record.journal() };
     Ok(admin::Desk {
         access: access(config)?,
         audit: admin::audit::Audit::new(config.audit_file()),
         recorder: recorder.clone(),
-        recordings: admin::Recordings::new(config.record.dir.clone(), Arc::new(keys)),
+        recordings: admin::Recordings::new(config.record.dir.clone(), options),
     })
 }
 

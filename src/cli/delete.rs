@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
-use super::recordings::{How, fault, json, keys};
+use super::recordings::{How, fault, json, options};
 use crate::admin::subjects::told;
 use crate::app::{Fault, code};
 use crate::clock;
 use crate::config::Config;
 use crate::conversation::{Conversations, Error, Subject};
-use crate::journal::{self, Options, erase, seal};
+use crate::journal::{self, erase, seal};
 
 /// Erases what belongs to somebody where nobody records, and prints the receipt.
 ///
@@ -19,9 +19,8 @@ pub fn run(subject: &Subject, how: &How, config: &Config) -> Result<(), Fault> {
     if !dir.is_dir() {
         return Err(fault(journal::Error::Missing(dir).into()));
     }
-    let keys = keys(config)?;
-    let options = Options { keys: keys.clone(), ..config.record.journal() };
-    let fs = options.fs.clone();
+    let options = options(config)?;
+    let (fs, keys) = (options.fs.clone(), options.keys.clone());
     let mut journal = Conversations::open_with(&dir, options).map_err(|error| match error {
         Error::Journal(journal::Error::Locked(_)) => Fault::new(code::IO, ask_it(subject, how, config)),
         error => fault(error),

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::recordings::{fault, keys};
+use super::recordings::{fault, options};
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::Conversations;
 use crate::import::{self, Format};
-use crate::journal::Options;
 use crate::recorder::mode::Mode;
 use crate::recorder::secrets::Secrets;
 
@@ -17,11 +16,8 @@ use crate::recorder::secrets::Secrets;
 /// # Errors
 /// A finding where entries could not be used, and where files could not.
 pub fn run(paths: &[PathBuf], format: Option<Format>, dir: &Path, config: &Config) -> Result<(), Fault> {
-    // The memory for traffic's records has nothing to do with what may wait here.
-    let pending_bytes = Options::default().pending_bytes;
-    let options = Options { keys: keys(config)?, pending_bytes, ..config.record.journal() };
-    let mut into = Conversations::open_with(dir, options).map_err(fault)?;
-    let mut secrets = (config.record.mode < Mode::Full).then(Secrets::default);
+    let mut into = Conversations::open_with(dir, options(config)?).map_err(fault)?;
+    let mut secrets = (config.record.mode < Mode::Full).then(|| Secrets::new(config.record.parts));
     let mut complain = |bad: &import::Bad| drop(writeln!(std::io::stderr(), "serin: {bad}"));
     let counted = import::run(paths, format, secrets.as_mut(), &mut into, &mut complain).map_err(fault)?;
     super::print(&summary(dir, &counted))?;

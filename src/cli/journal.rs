@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::audit;
-use super::recordings::{fault, json, keys};
+use super::recordings::{fault, json, options};
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Restitched};
@@ -71,16 +71,16 @@ struct Verified<'a> {
 }
 
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let keys = || keys(config);
+    let options = || options(config);
     match command {
-        Command::Verify { dir, json } => prove(&journals(dir.as_deref(), config)?, &keys()?, *json),
+        Command::Verify { dir, json } => prove(&journals(dir.as_deref(), config)?, &options()?.keys, *json),
         Command::Rebuild { dir } => {
-            let keys = keys()?;
-            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| rebuild(dir, &keys))
+            let options = options()?;
+            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| rebuild(dir, &options))
         }
         Command::Restitch { dir } => {
-            let keys = keys()?;
-            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| restitch(dir, &keys))
+            let options = options()?;
+            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| restitch(dir, &options))
         }
         Command::Audit { file, json } => audit::run(file.as_ref().unwrap_or(&config.audit_file()), *json),
     }
@@ -96,20 +96,19 @@ fn journals(dir: Option<&Path>, config: &Config) -> Result<Vec<PathBuf>, Fault> 
     Ok(std::iter::once(clients).chain(canaries).collect())
 }
 
-fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Conversations, Fault> {
-    let options = Options { keys: keys.clone(), ..Options::default() };
-    Conversations::open_with(dir, options).map_err(fault)
+fn open(dir: &Path, options: &Options) -> Result<Conversations, Fault> {
+    Conversations::open_with(dir, options.clone()).map_err(fault)
 }
 
-fn restitch(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
-    let Restitched { turns, kept, changed } = open(dir, keys)?.restitch().map_err(fault)?;
+fn restitch(dir: &Path, options: &Options) -> Result<(), Fault> {
+    let Restitched { turns, kept, changed } = open(dir, options)?.restitch().map_err(fault)?;
     let kept =
         if kept > 0 { format!("; {kept} stay as they are, their bodies are gone") } else { String::new() };
     super::print(&format!("{}: {changed} of {turns} turns belong elsewhere now{kept}\n", dir.display()))
 }
 
-fn rebuild(dir: &Path, keys: &Arc<Keychain>) -> Result<(), Fault> {
-    let mut conversations = open(dir, keys)?;
+fn rebuild(dir: &Path, options: &Options) -> Result<(), Fault> {
+    let mut conversations = open(dir, options)?;
     let found = conversations.reindex().map_err(fault)?;
     conversations.commit().map_err(fault)?;
     let damage = if found.damage.is_loss() { "; parts are damaged, see `serin journal verify`" } else { "" };

@@ -8,7 +8,7 @@ use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Error, Sessions};
 use crate::journal::keys::keychain;
-use crate::journal::{self, Keychain};
+use crate::journal::{self, Options};
 
 /// Which journal, and how it is shown.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ impl How {
 /// What was recorded, for reading; says so where parts of it are lost.
 pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
     let dir = how.dir(config);
-    let sessions = Conversations::read_with(&dir, &keys(config)?).map_err(fault)?;
+    let sessions = Conversations::read_with(&dir, options(config)?).map_err(fault)?;
     let damage = sessions.damage();
     if damage.is_loss() {
         let _ = writeln!(
@@ -49,10 +49,13 @@ pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
     Ok(sessions)
 }
 
-/// The keys for what is encrypted.
-pub fn keys(config: &Config) -> Result<Arc<Keychain>, Fault> {
+/// How recordings are read and written outside of traffic.
+pub fn options(config: &Config) -> Result<Options, Fault> {
     let keys = keychain(&config.record.key_file);
-    keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
+    let keys = keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    // The memory for traffic's records has nothing to do with what may wait here.
+    let pending_bytes = Options::default().pending_bytes;
+    Ok(Options { keys, pending_bytes, ..config.record.journal() })
 }
 
 /// A value on one line.

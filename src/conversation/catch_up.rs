@@ -1,11 +1,12 @@
 //! Brings an index up to the end of its journal.
 
+use super::Result;
 use super::flags::Flags;
 use super::index::{Index, TurnRow, Watermark};
 use super::projection::{Key, Memo, RULES};
 use super::reading::{Reading, is_forgotten, is_turn};
+use super::source::Source;
 use super::stitch::{Footprint, Stitcher};
-use super::{REMEMBERED_MESSAGES, Result};
 use crate::journal::{Damage, Exchange, Link, Lsn, Reader, Record};
 
 /// Records read between two transactions.
@@ -24,14 +25,14 @@ pub struct CaughtUp {
 ///
 /// # Errors
 /// From the journal and from the index; the index then stands at the last finished batch.
-pub fn run(key: &Key, index: &mut Index, stitcher: &mut Stitcher, reader: &mut Reader) -> Result<CaughtUp> {
-    let mut pass = Pass {
-        key,
-        stitcher,
-        waiting: None,
-        memo: Memo::new(REMEMBERED_MESSAGES),
-        found: CaughtUp::default(),
-    };
+pub fn run(
+    source: &Source,
+    index: &mut Index,
+    stitcher: &mut Stitcher,
+    reader: &mut Reader,
+) -> Result<CaughtUp> {
+    let mut pass =
+        Pass { key: &source.key, stitcher, waiting: None, memo: source.memo(), found: CaughtUp::default() };
     let mut more = true;
     while more {
         more = index.batch(|index| pass.batch(index, reader))?;

@@ -1,24 +1,15 @@
 //! What is derived from a journal: its index, and where each turn belongs. All of it can be made anew.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
 use super::catch_up::{self, CaughtUp};
 use super::index::Index;
 use super::projection::{Key, Memo};
 use super::reading::{Reading, is_forgotten, is_turn};
+use super::source::Source;
 use super::stitch::{Footprint, Stitcher};
-use super::{INDEX_FILE, REMEMBERED_MESSAGES, REMEMBERED_TURNS, Result};
-use crate::journal::{self, Exchange, Keychain, Link, Lsn, Reader, Record, token};
-
-/// A journal, and what it takes to read it.
-#[derive(Clone)]
-pub struct Source {
-    pub dir: PathBuf,
-    pub keys: Arc<Keychain>,
-    /// Under which its messages are hashed.
-    pub key: Key,
-}
+use super::{INDEX_FILE, Result};
+use crate::journal::{self, Exchange, Link, Lsn, Options, Reader, Record};
 
 /// What stitching again has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,33 +22,6 @@ pub struct Restitched {
 }
 
 impl Source {
-    /// For reading. Where no key was ever made, it is one that anybody could guess.
-    pub fn open(dir: &Path, keys: &Arc<Keychain>) -> Source {
-        let secret = token::read(dir, token::MATCH_KEY).or_else(|| keys.match_key());
-        let key = secret.map_or_else(|| Key::of_tenant("default"), |secret| Key::of_secret(&secret));
-        Source { dir: dir.to_owned(), keys: keys.clone(), key }
-    }
-
-    /// For writing: makes a key where there is none.
-    ///
-    /// # Errors
-    /// [`journal::Error::Io`].
-    pub fn create(dir: &Path, keys: &Arc<Keychain>) -> Result<Source> {
-        if keys.match_key().is_none() {
-            token::take::<32>(dir, token::MATCH_KEY)?;
-        }
-        Ok(Source::open(dir, keys))
-    }
-
-    pub fn stitcher(&self) -> Stitcher {
-        Stitcher::new(self.key.clone(), REMEMBERED_TURNS)
-    }
-
-    /// The journal's records from a number on, without bodies.
-    pub fn read_from(&self, from: Lsn) -> Result<Reader> {
-        Ok(Reader::open_at(&self.dir, from, self.keys.clone())?.bare())
-    }
-
     /// A new index on disk in the place of the old, and a stitcher that knows what it knows.
     pub fn anew(&self) -> Result<(Index, Stitcher, CaughtUp)> {
         let mut index = Index::replace(&self.dir.join(INDEX_FILE))?;
@@ -75,10 +39,10 @@ impl Source {
             index.clear()?;
             reader = self.read_from(Lsn::default())?;
         }
-        for footprint in index.footprints(REMEMBERED_TURNS)? {
+        for footprint in index.footprints(self.options.turns)? {
             stitcher.insert(footprint);
         }
-        catch_up::run(&self.key, index, stitcher, &mut reader)
+        catch_up::run(self, index, stitcher, &mut reader)
     }
 
     /// Finds anew where each turn belongs, in the order in which they were recorded, and calls `changed` with each link
@@ -91,9 +55,9 @@ impl Source {
         index: &Index,
         changed: &mut dyn FnMut(Link) -> Result<()>,
     ) -> Result<(Restitched, Stitcher)> {
-        let (mut stitcher, mut memo) = (self.stitcher(), Memo::new(REMEMBERED_MESSAGES));
+        let (mut stitcher, mut memo) = (self.stitcher(), self.memo());
         let mut found = Restitched::default();
-        for next in Reader::open_at(&self.dir, Lsn::default(), self.keys.clone())? {
+        for next in Reader::open_at(&self.dir, Lsn::default(), self.options.keys.clone())? {
             let (_, record) = next?;
             let Record::Exchange(exchange) = record else { continue };
             if !is_turn(&exchange) || stitcher.knows(&exchange.id) {
@@ -124,7 +88,7 @@ impl Source {
 
 /// Reads one exchange as a turn, without what is known of others; `None` for one that is none.
 pub fn read(exchange: &Exchange) -> Option<Reading> {
-    is_turn(exchange).then(|| Reading::of(&Key::of_tenant("default"), &mut Memo::new(1), exchange))
+    is_turn(exchange).then(|| Reading::of(&Key::of_tenant("default"), &mut Memo::new(1, 1), exchange))
 }
 
 /// Builds the index of a journal from nothing, in memory. It equals the live one.
@@ -133,7 +97,7 @@ pub fn read(exchange: &Exchange) -> Option<Reading> {
 /// What the disk says.
 pub fn rebuild(dir: &Path) -> Result<Index> {
     let mut index = Index::in_memory()?;
-    let source = Source::open(dir, &Arc::default());
+    let source = Source::open(dir, Options::default());
     source.follow(&mut index, &mut source.stitcher())?;
     Ok(index)
 }

@@ -38,7 +38,7 @@ impl Conversations {
     pub(super) fn catch_up(&mut self) -> Result<()> {
         let from = self.index.watermark()?.lsn;
         let mut reader = self.source.read_from(from)?;
-        catch_up::run(&self.source.key, &mut self.index, &mut self.stitcher, &mut reader)?;
+        catch_up::run(&self.source, &mut self.index, &mut self.stitcher, &mut reader)?;
         Ok(())
     }
 }

@@ -74,8 +74,9 @@ pub struct Environment<'a> {
 const MOST_LINES: usize = 64;
 
 impl Memo {
-    pub fn new(messages: usize) -> Memo {
-        Memo { messages: Recent::new(messages), environments: Recent::new((messages / 16).max(1)) }
+    /// Remembers at most so many of each.
+    pub fn new(messages: usize, environments: usize) -> Memo {
+        Memo { messages: Recent::new(messages), environments: Recent::new(environments) }
     }
 }
 

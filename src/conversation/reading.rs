@@ -59,8 +59,6 @@ pub struct Reading {
     /// Whether the client let the server store it; `None` where it did not say.
     pub store: Option<bool>,
     pub answer: Answer,
-    /// Where the parts of the request's body lie, as it is recorded.
-    pub outline: Outline,
     /// The chain that was asked for last.
     chain: RefCell<Option<(Base, Arc<[Node]>)>>,
 }
@@ -94,6 +92,12 @@ pub struct Base {
     pub groups: usize,
 }
 
+/// A request's body with the names of its parts.
+struct Named<'a> {
+    exchange: &'a Exchange,
+    outline: &'a Outline,
+}
+
 /// Whether an exchange is a turn of a conversation. Others are recorded and belong to none.
 pub fn is_turn(exchange: &Exchange) -> bool {
     exchange.method == "POST" && Api::of_path(exchange.path()).is_some()
@@ -112,11 +116,11 @@ pub fn is_forgotten(exchange: &Exchange) -> bool {
 impl Reading {
     /// Reads a turn.
     pub fn of(key: &Key, memo: &mut Memo, exchange: &Exchange) -> Reading {
-        Reading::along(key, memo, exchange, None)
+        Reading::along(key, memo, exchange, &Outline::of(&exchange.request_body))
     }
 
-    /// Reads a turn. `outline` is that of its request's body, where it is known.
-    pub fn along(key: &Key, memo: &mut Memo, exchange: &Exchange, outline: Option<Outline>) -> Reading {
+    /// Reads a turn. `outline` is that of its request's body.
+    pub fn along(key: &Key, memo: &mut Memo, exchange: &Exchange, outline: &Outline) -> Reading {
         let api = Api::of_path(exchange.path()).unwrap_or(Api::Chat);
         let mut reading = Reading {
             readable: false,
@@ -136,7 +140,6 @@ impl Reading {
             streaming: false,
             store: None,
             answer: answer_of(exchange),
-            outline: outline.unwrap_or_else(|| Outline::of(&exchange.request_body)),
             chain: RefCell::default(),
         };
         let whole = exchange.request_capture() == Capture::Whole;
@@ -145,7 +148,7 @@ impl Reading {
             && let Some(ask) = Ask::parse(api, &body)
             && ask.messages.len() <= MOST_MESSAGES
         {
-            reading.read_request(key, memo, exchange, &ask);
+            reading.read_request(key, memo, &Named { exchange, outline }, &ask);
             reading.read_answers(key, &ask);
         }
         reading
@@ -245,7 +248,8 @@ impl Reading {
         depths.filter_map(|depth| ends.iter().rev().nth(depth).copied()).collect()
     }
 
-    fn read_request(&mut self, key: &Key, memo: &mut Memo, exchange: &Exchange, ask: &Ask<'_>) {
+    fn read_request(&mut self, key: &Key, memo: &mut Memo, named: &Named<'_>, ask: &Ask<'_>) {
+        let exchange = named.exchange;
         self.readable = true;
         self.model = ask.model.clone().into_owned();
         self.streaming = ask.stream;
@@ -256,13 +260,13 @@ impl Reading {
         let noted = exchange.facts.as_ref().and_then(|facts| facts.response_id.first_chunk().copied());
         self.response = self.answer.fold.id.as_deref().map(response).or(noted);
         self.messages = ask.messages.len() as u32;
-        let mut environment = Environment::new(ask.tools.map(|raw| (self.name_of(exchange, raw), raw)));
+        let mut environment = Environment::new(ask.tools.map(|raw| (named.name_of(raw), raw)));
         if let Some(system) = ask.system {
-            environment.add(self.name_of(exchange, system), system);
+            environment.add(named.name_of(system), system);
         }
         let mut grouping = Grouping::new(key);
         for (messages, raw) in (1u32..).zip(&ask.messages) {
-            let name = self.name_of(exchange, raw);
+            let name = named.name_of(raw);
             let projection = key.project(memo, name, raw);
             match projection.role {
                 Role::System => environment.add(name, raw),
@@ -286,14 +290,6 @@ impl Reading {
         (self.environment, self.template) = key.environment(memo, &environment);
     }
 
-    /// The name of a value's bytes. Where it lies in the body that the outline is of, it has one.
-    fn name_of(&self, exchange: &Exchange, raw: &RawValue) -> Name {
-        let text = raw.get();
-        let begins = text.as_ptr().addr().wrapping_sub(exchange.request_body.as_ptr().addr());
-        let known = self.outline.name_of(&(begins..begins.wrapping_add(text.len())));
-        known.unwrap_or_else(|| outline::name(text.as_bytes()))
-    }
-
     fn notice(&mut self, projection: &Projection) {
         self.has_history |= projection.role == Role::Assistant;
         if !self.has_history && self.opening.is_none() {
@@ -312,6 +308,16 @@ impl Reading {
             let openings = key.openings(choice);
             self.said.push(Said { hash, with_beginning, anchors: projection.anchors, openings, prompt });
         }
+    }
+}
+
+impl Named<'_> {
+    /// The name of a value's bytes. Where it lies in the body that the outline is of, it has one.
+    fn name_of(&self, raw: &RawValue) -> Name {
+        let text = raw.get();
+        let begins = text.as_ptr().addr().wrapping_sub(self.exchange.request_body.as_ptr().addr());
+        let known = self.outline.name_of(&(begins..begins.wrapping_add(text.len())));
+        known.unwrap_or_else(|| outline::name(text.as_bytes()))
     }
 }
 

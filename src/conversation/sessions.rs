@@ -1,15 +1,13 @@
 //! The reading side of recorded conversations.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use super::derive::Source;
 use super::index::{Cursor, Filter, Found, Index, SessionRow};
-use super::projection::{Key, Memo};
 use super::reading::Reading;
+use super::source::Source;
 use super::view::{Carried, Outline, Session, SessionLine, Turn, TurnLine};
-use super::{Error, INDEX_FILE, REMEMBERED_MESSAGES, Result};
-use crate::journal::{self, Capture, Damage, Exchange, Keychain, Lsn, Reader, Record};
+use super::{Error, INDEX_FILE, Result};
+use crate::journal::{self, Capture, Damage, Exchange, Lsn, Options, Reader, Record};
 
 /// A part of a list.
 #[derive(Debug)]
@@ -21,22 +19,22 @@ pub struct Page {
 
 /// Recorded conversations, for reading.
 pub struct Sessions {
-    key: Key,
+    source: Source,
     index: Index,
     reader: Reader,
     damage: Damage,
 }
 
 impl Sessions {
-    pub(super) fn open(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
-        let source = Source::open(dir, keys);
-        let reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
+    pub(super) fn open(dir: &Path, options: Options) -> Result<Sessions> {
+        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?;
+        let source = Source::open(dir, options);
         let disk = Index::open_read_only(&dir.join(INDEX_FILE));
         if let Some(index) = disk.as_ref()
             && is_current(index, &source)?
             && let Some(index) = disk
         {
-            return Ok(Sessions { key: source.key, index, reader, damage: Damage::default() });
+            return Ok(Sessions { source, index, reader, damage: Damage::default() });
         }
         let mut index = Index::in_memory()?;
         if let Some(disk) = disk
@@ -45,7 +43,7 @@ impl Sessions {
             index = Index::in_memory()?;
         }
         let found = source.follow(&mut index, &mut source.stitcher())?;
-        Ok(Sessions { key: source.key, index, reader, damage: found.damage })
+        Ok(Sessions { source, index, reader, damage: found.damage })
     }
 
     /// Conversations, the one with the latest activity first. Bodies are not read.
@@ -57,14 +55,13 @@ impl Sessions {
     }
 
     /// As [`Sessions::open`], where somebody records and keeps the index: it is taken as it is, and may be a commit behind.
-    pub(super) fn open_live(dir: &Path, keys: &Arc<Keychain>) -> Result<Sessions> {
-        let source = Source::open(dir, keys);
-        let reader = Reader::open_at(dir, Lsn::default(), keys.clone())?;
+    pub(super) fn open_live(dir: &Path, options: Options) -> Result<Sessions> {
+        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?;
         match Index::open_read_only(&dir.join(INDEX_FILE)) {
             Some(index) if reader.replica() == Some(index.watermark()?.replica) => {
-                Ok(Sessions { key: source.key, index, reader, damage: Damage::default() })
+                Ok(Sessions { source: Source::open(dir, options), index, reader, damage: Damage::default() })
             }
-            _ => Self::open(dir, keys),
+            _ => Self::open(dir, options),
         }
     }
 
@@ -88,12 +85,12 @@ impl Sessions {
     /// [`Error::Unknown`], [`Error::Near`], [`Error::Ambiguous`], and what the disk says.
     pub fn show(&self, id: &str) -> Result<Session> {
         let id = self.find(id)?;
-        let (mut carried, mut memo) = (Carried::default(), Memo::new(REMEMBERED_MESSAGES));
+        let (mut carried, mut memo) = (Carried::default(), self.source.memo());
         let mut turns = Vec::new();
         for (row, lsn) in self.index.turns(&id)? {
             let exchange = self.exchange(lsn)?;
-            let reading = Reading::of(&self.key, &mut memo, &exchange);
-            let inherited = carried.before(&self.key, &row, &reading);
+            let reading = Reading::of(&self.source.key, &mut memo, &exchange);
+            let inherited = carried.before(&self.source.key, &row, &reading);
             turns.push(Turn::of(&row, &exchange, &reading, &inherited));
         }
         Ok(Session { id, turns })

@@ -40,7 +40,7 @@ impl Desk {
         let paths: Vec<PathBuf> = names.iter().map(|name| self.dir.path().join(name)).collect();
         let mut journal = Conversations::open(&self.dir.path().join("journal")).expect("opens");
         let mut complaints = Vec::new();
-        let counted = run(&paths, None, Some(&mut Secrets::default()), &mut journal, &mut |bad| {
+        let counted = run(&paths, None, Some(&mut Secrets::new(100)), &mut journal, &mut |bad| {
             complaints.push(bad.to_string())
         });
         (counted.expect("imports"), complaints)
@@ -263,7 +263,7 @@ fn secrets_are_imported_as_masks() {
         r#"{{"conversations":[{{"from":"human","value":"it is {secret}"}},{{"from":"gpt","value":"{secret}"}}]}}"#
     );
     std::fs::write(&file, talk).expect("writes");
-    for (at, mut secrets) in [Some(Secrets::default()), None].into_iter().enumerate() {
+    for (at, mut secrets) in [Some(Secrets::new(100)), None].into_iter().enumerate() {
         let own = dir.path().join(at.to_string());
         let mut journal = Conversations::open(&own).expect("opens");
         run(std::slice::from_ref(&file), None, secrets.as_mut(), &mut journal, &mut |_| {}).expect("imports");

@@ -43,6 +43,10 @@ pub struct Options {
     pub pending_bytes: usize,
     /// The pieces of bodies that are remembered, so that they are written once.
     pub pieces: usize,
+    /// The turns, messages, and system prompts with tools that are remembered by whoever reads what is recorded.
+    pub turns: usize,
+    pub messages: usize,
+    pub environments: usize,
     pub sync: Sync,
     /// Whose records these are.
     pub tenant: [u8; 16],
@@ -60,6 +64,9 @@ impl Default for Options {
             frame_bytes: 256 << 10,
             pending_bytes: 512 << 20,
             pieces: 1 << 18,
+            turns: 50_000,
+            messages: 100_000,
+            environments: 6_250,
             sync: Sync::Group,
             tenant: [0; 16],
             unix_nanos: clock::unix_nanos,

@@ -39,6 +39,13 @@ pub struct Config {
     pub seal_level: i32,
     /// Pieces of bodies that are remembered, so that each is written once a day.
     pub pieces: usize,
+    /// Turns that are remembered, so that the next one of their conversation finds its place.
+    pub turns: usize,
+    /// Messages, and system prompts with their tools, that are remembered, so that each is read once.
+    pub messages: usize,
+    pub environments: usize,
+    /// Parts of requests that are remembered as holding no secret, so that each is looked through once.
+    pub parts: usize,
     /// For how long after their day each class of records is kept.
     pub keep_streams: Span,
     pub keep_content: Span,
@@ -73,6 +80,10 @@ impl Default for Config {
             segment_age: Span::seconds(300),
             seal_level: 6,
             pieces: 262_144,
+            turns: 50_000,
+            messages: 100_000,
+            environments: 6_250,
+            parts: 100_000,
             keep_streams: Span::seconds(2 * 86_400),
             keep_content: Span::seconds(7 * 86_400),
             keep_metadata: Span::seconds(90 * 86_400),
@@ -124,10 +135,23 @@ impl Config {
                 return Err(format!("[record] {key} is beyond any use; it goes from {least} to {most}"));
             }
         }
-        if self.pieces == 0 || self.pieces > 1 << 26 {
-            return Err("[record] pieces is beyond any use; it goes from 1 to 67108864".into());
+        self.check_memory()
+    }
+
+    /// What is remembered is never nothing, and never more than a process can hold.
+    fn check_memory(&self) -> Result<(), String> {
+        const MOST: usize = 1 << 26;
+        let counts = [
+            ("pieces", self.pieces),
+            ("turns", self.turns),
+            ("messages", self.messages),
+            ("environments", self.environments),
+            ("parts", self.parts),
+        ];
+        match counts.iter().find(|(_, count)| !(1..=MOST).contains(count)) {
+            Some((key, _)) => Err(format!("[record] {key} is beyond any use; it goes from 1 to {MOST}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// How the journal is written, without its keys.
@@ -137,6 +161,9 @@ impl Config {
             segment_nanos: nanos(self.segment_age),
             pending_bytes: self.memory.0 as usize,
             pieces: self.pieces,
+            turns: self.turns,
+            messages: self.messages,
+            environments: self.environments,
             sync: self.sync,
             ..Options::default()
         }

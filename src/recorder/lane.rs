@@ -125,7 +125,7 @@ impl Lane {
     }
 
     /// Reads an exchange as a turn; `None` for one that is none.
-    pub fn read(&mut self, exchange: &Exchange, outline: Option<Outline>) -> Option<Reading> {
+    pub fn read(&mut self, exchange: &Exchange, outline: &Outline) -> Option<Reading> {
         match &mut self.journal {
             Some(journal) => journal.read(exchange, outline),
             None => conversation::read(exchange),
@@ -141,6 +141,7 @@ impl Lane {
     pub fn take(
         &mut self,
         Offered { exchange, why, .. }: Offered,
+        outline: &Outline,
         reading: Option<&Reading>,
         leases: Arc<Vec<Lease>>,
     ) -> Option<Place> {
@@ -155,7 +156,8 @@ impl Lane {
         }
         let keep = if self.origin == Origin::Canary { Keep::ALL } else { pressure.keep() };
         let wish = Wish { keep, sample: self.terms.sample };
-        let taken = match self.journal.as_mut().map(|journal| journal.record_read(exchange, reading, wish)) {
+        let record = |journal: &mut Conversations| journal.record_read(exchange, outline, reading, wish);
+        let taken = match self.journal.as_mut().map(record) {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => {
                 self.ledger.dropped(self.origin, Dropped::IoError);

@@ -11,9 +11,6 @@ use crate::openai::{coding, sse};
 use crate::recent::Recent;
 use crate::redact::body::{Class, Masked, Masks};
 
-/// The parts of requests that are remembered as holding no secret.
-const REMEMBERED_PARTS: usize = 100_000;
-
 /// The rules, compiled once, and what they need not look at again.
 pub struct Secrets {
     masks: Masks,
@@ -24,13 +21,12 @@ pub struct Secrets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque;
 
-impl Default for Secrets {
-    fn default() -> Self {
-        Secrets { masks: Masks::standard(), clean: Recent::new(REMEMBERED_PARTS) }
-    }
-}
-
 impl Secrets {
+    /// Remembers at most so many parts of requests as holding no secret.
+    pub fn new(parts: usize) -> Self {
+        Secrets { masks: Masks::standard(), clean: Recent::new(parts) }
+    }
+
     /// Masks both bodies, and notes the hash of each that was changed. Returns the outline of the request's body as it is
     /// now.
     ///
@@ -153,7 +149,7 @@ mod tests {
 
     #[test]
     fn both_bodies_are_masked_in_whatever_coding() {
-        let mut secrets = Secrets::default();
+        let mut secrets = Secrets::new(100);
         let body = format!(r#"{{"messages":[{{"role":"user","content":"my key is {SECRET}"}}]}}"#);
         let packed = zstd::bulk::compress(body.as_bytes(), 3).expect("compresses");
         for (coded, sent) in [("", body.clone().into_bytes()), ("zstd", packed)] {
@@ -173,7 +169,7 @@ mod tests {
     /// A part without a secret is not looked through again; one with a secret is, each time.
     #[test]
     fn a_secret_in_the_history_is_masked_in_every_turn() {
-        let mut secrets = Secrets::default();
+        let mut secrets = Secrets::new(100);
         let filler = "nothing to hide here, ".repeat(20);
         let message = |role: &str, text: &str| format!(r#"{{"role":"{role}","content":"{filler}{text}"}}"#);
         let history = [message("user", SECRET), message("assistant", ""), message("user", SECRET)];
@@ -192,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_holds_no_secret_stays_and_what_cannot_be_read_is_told() {
-        let mut secrets = Secrets::default();
+        let mut secrets = Secrets::new(100);
         let mut one = exchange("", b"{\"messages\":[]}".to_vec());
         one.response_body = Bytes::new();
         let before = one.clone();

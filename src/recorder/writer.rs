@@ -24,6 +24,7 @@ use crate::journal::Options;
 use crate::journal::fs::{Fs, Real};
 use crate::journal::keys::{KeyError, keychain};
 use crate::journal::record::{Capture, End, Exchange, Origin};
+use crate::openai::outline::Outline;
 
 /// How often the thread looks around when nothing happens.
 const IDLE: Duration = Duration::from_millis(500);
@@ -75,7 +76,8 @@ pub fn start_on(
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
-    let desk = Desk { secrets: Secrets::default(), unstored: config.unstored, ledger, budget, passive };
+    let desk =
+        Desk { secrets: Secrets::new(config.parts), unstored: config.unstored, ledger, budget, passive };
     let run = move || run(&receiver, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
@@ -130,9 +132,9 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
             let lane = &mut lanes[of(offered.exchange.origin())];
             lane.come_back();
             let leases = Arc::new(std::mem::take(&mut offered.leases));
-            let Looked { reading, seen } = desk.look(lane, &mut offered, &leases);
+            let Looked { outline, reading, seen } = desk.look(lane, &mut offered, &leases);
             offered.show();
-            let place = lane.take(offered, reading.as_ref(), leases);
+            let place = lane.take(offered, &outline, reading.as_ref(), leases);
             if let (Some(seen), Some(reading), Some(place), Some(passive)) =
                 (seen, reading, place, &desk.passive)
             {
@@ -172,6 +174,8 @@ struct Desk {
 
 /// What was read of an exchange, and what is to be checked of it.
 struct Looked {
+    /// Of the request's body, as far as it is kept.
+    outline: Outline,
     reading: Option<Reading>,
     seen: Option<Seen>,
 }
@@ -190,9 +194,13 @@ impl Desk {
     fn look(&mut self, lane: &mut Lane, offered: &mut Offered, leases: &Arc<Vec<Lease>>) -> Looked {
         hash(&mut offered.exchange);
         let masks = offered.mode < Mode::Full;
-        let masked = masks.then(|| self.secrets.mask(&lane.mask_key(), &mut offered.exchange));
-        let opaque = masked.as_ref().is_some_and(Result::is_err);
-        let reading = lane.read(&offered.exchange, masked.and_then(Result::ok));
+        let outline = match masks {
+            true => self.secrets.mask(&lane.mask_key(), &mut offered.exchange),
+            false => Ok(Outline::of(&offered.exchange.request_body)),
+        };
+        let opaque = outline.is_err();
+        let outline = outline.unwrap_or_default();
+        let reading = lane.read(&offered.exchange, &outline);
         let unstored = reading.as_ref().is_some_and(|reading| reading.store == Some(false));
         if let Some(reading) = &reading {
             complete(&mut offered.exchange, reading, &self.ledger);
@@ -207,12 +215,13 @@ impl Desk {
         }
         let seen = reading.as_ref().and_then(|_| self.checked(mode, &offered.exchange, leases));
         offered.lower(mode, why);
+        let outline = if mode.keeps_bodies() { outline } else { Outline::default() };
         let reading = match mode {
             // Where it belongs is told by what was said.
-            Mode::Off | Mode::Meta => lane.read(&offered.exchange, None),
+            Mode::Off | Mode::Meta => lane.read(&offered.exchange, &outline),
             _ => reading,
         };
-        Looked { reading, seen }
+        Looked { outline, reading, seen }
     }
 
     /// What is to be checked of a turn: nothing where nothing may be kept that is made of what was said.

@@ -14,7 +14,8 @@ const SECRET: &str = "ghp_Zq8LmW3nR5tY7uI9oP1aS3dF5gH7jK9lX2cV";
 const WORDS: &str = "the quick brown fox";
 
 fn ask(api: Api, stream: bool) -> Value {
-    let said = format!("{WORDS} has the key {SECRET}");
+    // Long enough to be cut into pieces.
+    let said = format!("{WORDS} has the key {SECRET}{}", " and runs".repeat(100));
     let messages = json!([{"role": "user", "content": said}]);
     match api {
         Api::Chat | Api::Messages => json!({"model": "m", "messages": messages, "stream": stream}),

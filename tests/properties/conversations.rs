@@ -52,12 +52,12 @@ fn input_api(request: &[u8]) -> usize {
 pub fn conversations(input: &[u8]) {
     let key = Key::of_tenant("fuzz");
     let mut stitcher = Stitcher::new(key.clone(), TURNS / 2);
-    let mut memo = Memo::new(8);
+    let mut memo = Memo::new(8, 8);
     let bodies = parts(input);
     for (number, pair) in bodies.chunks(2).take(TURNS).enumerate() {
         let exchange = turn(number, pair[0], pair.get(1).copied().unwrap_or_default());
         let reading = Reading::of(&key, &mut memo, &exchange);
-        let again = Reading::of(&key, &mut Memo::new(1), &exchange);
+        let again = Reading::of(&key, &mut Memo::new(1, 1), &exchange);
         let root = Base { node: key.root(), groups: 0 };
         assert_eq!(reading.facts(&key, root), again.facts(&key, root));
         assert!(reading.readable || reading.groups.is_empty());

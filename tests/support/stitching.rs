@@ -19,7 +19,7 @@ impl Links {
     /// Remembers so many turns.
     pub fn new(limit: usize) -> Links {
         let key = Key::of_tenant("default");
-        Links { memo: Memo::new(10_000), stitcher: Stitcher::new(key.clone(), limit), key, limit }
+        Links { memo: Memo::new(10_000, 10_000), stitcher: Stitcher::new(key.clone(), limit), key, limit }
     }
 
     /// What is kept of a turn that begins a conversation.

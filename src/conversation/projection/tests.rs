@@ -109,7 +109,7 @@ fn tenants_have_unrelated_hashes() {
 
 #[test]
 fn what_was_seen_is_remembered_by_its_bytes() {
-    let (key, mut memo) = (Key::of_tenant("default"), Memo::new(4));
+    let (key, mut memo) = (Key::of_tenant("default"), Memo::new(4, 4));
     let mut project = |text: &str| {
         let raw = RawValue::from_string(text.to_owned()).expect("JSON");
         key.project(&mut memo, outline::name(text.as_bytes()), &raw)

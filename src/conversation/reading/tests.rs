@@ -7,7 +7,7 @@ use super::*;
 use crate::journal::Header;
 
 fn read(exchange: &Exchange) -> Reading {
-    Reading::of(&Key::of_tenant("default"), &mut Memo::new(100), exchange)
+    Reading::of(&Key::of_tenant("default"), &mut Memo::new(100, 100), exchange)
 }
 
 fn turn(request: impl Into<Bytes>, response: impl Into<Bytes>, media: &'static str) -> Exchange {
