@@ -155,7 +155,28 @@ fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OPENAPI;
     use super::*;
+
+    #[test]
+    fn the_description_names_every_route_its_scope_and_its_variables() {
+        let described: serde_json::Value = serde_json::from_str(OPENAPI).expect("is JSON");
+        let paths = described["paths"].as_object().expect("paths");
+        let count: usize = paths.values().map(|methods| methods.as_object().map_or(0, |all| all.len())).sum();
+        assert_eq!(count, ROUTES.len(), "as many as there are");
+        for route in ROUTES {
+            let about = &paths[route.path][route.method.to_lowercase()];
+            assert_eq!(about["x-serin-scope"].as_str(), route.scope.map(Scope::name), "{}", route.path);
+            let parameters = about["parameters"].as_array().into_iter().flatten();
+            let named: Vec<_> =
+                parameters.filter(|one| one["in"] == "path").map(|one| &one["name"]).collect();
+            let parts = route.path.split('/');
+            let variables: Vec<_> =
+                parts.filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
+            assert_eq!(named, variables, "{}", route.path);
+            assert!(about["summary"].is_string() && about["responses"].is_object(), "{}", route.path);
+        }
+    }
 
     #[test]
     fn variables_and_queries_are_decoded_and_methods_are_told_apart() {

@@ -31,6 +31,7 @@ mod official_clients_work;
 mod passive_checks_see_what_clients_get;
 mod real_servers_and_hops;
 mod recording_never_touches_traffic;
+mod recordings_are_read_over_the_admin_side;
 mod records_and_metrics_agree;
 mod records_hold_what_they_may;
 mod records_survive_a_kill;
