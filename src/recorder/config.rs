@@ -1,5 +1,6 @@
 //! `[record]`
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -130,11 +131,7 @@ impl Config {
             ("commit_bytes", self.commit_bytes, Size(1), self.memory),
             ("ballast", self.ballast, Size(0), Size::mib(1024)),
         ];
-        for (key, value, least, most) in beyond {
-            if !(least..=most).contains(&value) {
-                return Err(format!("[record] {key} is beyond any use; it goes from {least} to {most}"));
-            }
-        }
+        beyond.into_iter().try_for_each(|(key, value, least, most)| within(key, value, least, most))?;
         self.check_memory()
     }
 
@@ -148,10 +145,7 @@ impl Config {
             ("environments", self.environments),
             ("parts", self.parts),
         ];
-        match counts.iter().find(|(_, count)| !(1..=MOST).contains(count)) {
-            Some((key, _)) => Err(format!("[record] {key} is beyond any use; it goes from 1 to {MOST}")),
-            None => Ok(()),
-        }
+        counts.into_iter().try_for_each(|(key, count)| within(key, count, 1, MOST))
     }
 
     /// How the journal is written, without its keys.
@@ -182,4 +176,11 @@ impl Config {
 
 fn nanos(span: Span) -> u64 {
     span.0.as_nanos() as u64
+}
+
+fn within<T: PartialOrd + Display>(key: &str, value: T, least: T, most: T) -> Result<(), String> {
+    match (&least..=&most).contains(&&value) {
+        true => Ok(()),
+        false => Err(format!("[record] {key} is beyond any use; it goes from {least} to {most}")),
+    }
 }
