@@ -18,6 +18,7 @@ pub mod reading;
 pub mod render;
 mod sessions;
 mod source;
+mod started;
 pub mod stitch;
 mod subject;
 pub mod view;
@@ -105,7 +106,7 @@ impl Conversations {
         for link in &opened.missing_links {
             journal.append(&Record::Link(link.clone()))?;
         }
-        Ok(Conversations {
+        let mut conversations = Conversations {
             memo: source.memo(),
             source,
             journal,
@@ -117,7 +118,9 @@ impl Conversations {
             next_wait: 0,
             index_faults: 0,
             opened,
-        })
+        };
+        conversations.opened.interrupted = conversations.end_interrupted()?;
+        Ok(conversations)
     }
 
     /// Makes the index anew from the journal, whatever it was. Interrupted, it is finished by whoever opens the directory
@@ -206,7 +209,9 @@ impl Conversations {
     ) -> Result<Taken> {
         let Some(reading) = reading else {
             let taken = wish.apply(&mut exchange, None);
-            self.journal.record_along(outline, exchange, taken.keep, None)?;
+            let id = exchange.id.clone();
+            let lsn = self.journal.record_along(outline, exchange, taken.keep, None)?;
+            self.pending.push((lsn, Pending::End(id)));
             return Ok(taken);
         };
         let Placed { link, base } = self.stitcher.place(&exchange, reading);

@@ -7,6 +7,7 @@ mod config;
 pub mod keeper;
 mod lane;
 pub mod ledger;
+pub mod live;
 pub mod mode;
 pub mod passive;
 pub mod room;
@@ -18,7 +19,7 @@ pub mod writer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::body::budget::{Budget, Lease};
 use crate::conversation::{self, Subject};
@@ -26,6 +27,7 @@ use crate::journal::erase::Erasure;
 use crate::journal::record::{self, Flag, Origin};
 pub use config::Config;
 use ledger::{Bare, Dropped, Ledger};
+use live::{Begun, Live};
 use mode::Mode;
 use state::State;
 
@@ -105,6 +107,7 @@ impl std::fmt::Debug for Recorder {
 
 struct Inner {
     queue: Option<SyncSender<Work>>,
+    begun: Option<Begun>,
     budget: Budget,
     ledger: Ledger,
     opt_out: bool,
@@ -117,7 +120,16 @@ impl Recorder {
     /// A recorder that offers to `queue`; `None` records nothing.
     pub fn new(queue: Option<SyncSender<Work>>, budget: Budget, ledger: Ledger, config: &Config) -> Self {
         let (opt_out, mode) = (config.opt_out, config.mode);
-        Self(Arc::new(Inner { queue, budget, ledger, opt_out, mode, stopping: AtomicBool::new(false) }))
+        let stopping = AtomicBool::new(false);
+        Self(Arc::new(Inner { queue, begun: None, budget, ledger, opt_out, mode, stopping }))
+    }
+
+    /// This one, which also has noted what runs for long.
+    pub(crate) fn noting(self, begun: Begun) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(inner) => Self(Arc::new(Inner { begun: Some(begun), ..inner })),
+            Err(shared) => Self(shared),
+        }
     }
 
     pub fn is_on(&self) -> bool {
@@ -156,6 +168,16 @@ impl Recorder {
 
     pub fn ledger(&self) -> &Ledger {
         &self.0.ledger
+    }
+
+    /// Has an exchange watched that has begun. Never waits: where there is no room it is counted and not watched.
+    pub fn begin(&self, record: &record::Exchange, begun: Instant) -> Option<Arc<Live>> {
+        let live = Arc::new(Live::new(record, begun));
+        let taken = self.0.begun.as_ref()?.try_send(live.clone());
+        if taken.is_err() {
+            self.0.ledger.started(false);
+        }
+        taken.is_ok().then_some(live)
     }
 
     /// Offers an ended exchange. Never waits: what does not fit is counted and gone.

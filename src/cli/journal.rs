@@ -151,6 +151,9 @@ fn text(dir: &Path, proof: &Proof) -> String {
     if *gaps > 0 {
         let _ = writeln!(text, "  gaps     {gaps}, in which {lost_exchanges} exchanges went unrecorded");
     }
+    if proof.starts > 0 {
+        let _ = writeln!(text, "  starts   {}", proof.starts);
+    }
     if proof.flags > 0 {
         let _ = writeln!(text, "  flags    {}", proof.flags);
     }

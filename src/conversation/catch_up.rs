@@ -19,6 +19,8 @@ pub struct CaughtUp {
     pub missing_links: Vec<Link>,
     pub damage: Damage,
     pub records: u64,
+    /// Exchanges that had begun, of which no end was recorded; a writer notes that.
+    pub interrupted: u64,
 }
 
 /// Reads on from where the index stands.
@@ -73,11 +75,13 @@ impl Pass<'_> {
         match record {
             Record::Exchange(exchange) => {
                 self.settle(index, reader, None)?;
-                if is_turn(&exchange) {
-                    self.waiting = Some((exchange, lsn));
+                match is_turn(&exchange) {
+                    true => self.waiting = Some((exchange, lsn)),
+                    false => index.end(&exchange.id)?,
                 }
                 Ok(())
             }
+            Record::Start(exchange) => index.start(&exchange.id, lsn),
             Record::Link(link)
                 if self.waiting.as_ref().is_some_and(|(exchange, _)| exchange.id == link.turn) =>
             {

@@ -8,6 +8,9 @@ use crate::journal::{Gap, Lsn};
 pub(super) enum Pending {
     Turn(Box<TurnRow>),
     Gap(Gap),
+    /// An exchange has begun, and has ended that is no turn: their ids.
+    Start(String),
+    End(String),
     /// A turn's id, and what was found about it.
     Flag(String, Flags),
 }
@@ -28,6 +31,8 @@ impl Conversations {
                 match item {
                     Pending::Turn(row) => index.apply(row, *lsn)?,
                     Pending::Gap(gap) => index.apply_gap(gap, *lsn)?,
+                    Pending::Start(id) => index.start(id, *lsn)?,
+                    Pending::End(id) => index.end(id)?,
                     Pending::Flag(turn, flags) => index.flag(turn, *flags)?,
                 }
             }

@@ -119,7 +119,35 @@ impl Index {
             let mut moved = self.connection.prepare_cached(schema::MOVE_TURN)?;
             moved.execute(params![row.id, lsn.0 as i64])?;
         }
+        self.end(&row.id)
+    }
+
+    /// Enters an exchange that has begun.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn start(&self, id: &str, lsn: Lsn) -> Result<()> {
+        self.connection.prepare_cached(schema::INSERT_START)?.execute(params![id, lsn.0 as i64])?;
         Ok(())
+    }
+
+    /// An exchange has ended, whether it is a turn or not.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn end(&self, id: &str) -> Result<()> {
+        self.connection.prepare_cached(schema::END_START)?.execute([id])?;
+        Ok(())
+    }
+
+    /// Those that have begun and not ended, the oldest first, with their numbers.
+    ///
+    /// # Errors
+    /// [`Error::Index`].
+    pub fn started(&self) -> Result<Vec<(String, Lsn)>> {
+        let mut select = self.connection.prepare(schema::STARTED)?;
+        let rows = select.query_map([], numbered)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Enters a gap in the recording.
@@ -190,6 +218,7 @@ impl Index {
         let conversations: Vec<String> =
             select.query_map([lsn], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
         self.connection.execute("DELETE FROM turn WHERE lsn < ?1", [lsn])?;
+        self.connection.execute("DELETE FROM start WHERE lsn < ?1", [lsn])?;
         self.connection.execute("DELETE FROM gap WHERE lsn < ?1", [lsn])?;
         conversations.iter().try_for_each(|conversation| self.recount(conversation))
     }
@@ -199,16 +228,15 @@ impl Index {
     /// # Errors
     /// [`Error::Index`].
     pub fn turns_of(&self, key: &Key, subject: &Subject) -> Result<Vec<(String, Lsn)>> {
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Lsn(row.get::<_, i64>(1)? as u64)));
         let found = match subject {
             Subject::Conversation(id) => {
                 let mut select = self.connection.prepare(schema::TURNS_OF_CONVERSATION)?;
-                select.query_map([id], row)?.collect::<rusqlite::Result<_>>()?
+                select.query_map([id], numbered)?.collect::<rusqlite::Result<_>>()?
             }
             Subject::Session(id) => {
                 let mut select = self.connection.prepare(schema::TURNS_OF_SESSION)?;
                 let session = hint::session_node(key, id.as_bytes());
-                select.query_map([session], row)?.collect::<rusqlite::Result<_>>()?
+                select.query_map([session], numbered)?.collect::<rusqlite::Result<_>>()?
             }
         };
         Ok(found)
@@ -334,4 +362,9 @@ impl Index {
         ])?;
         Ok(())
     }
+}
+
+/// An id and a number.
+fn numbered(row: &rusqlite::Row<'_>) -> rusqlite::Result<(String, Lsn)> {
+    Ok((row.get(0)?, Lsn(row.get::<_, i64>(1)? as u64)))
 }

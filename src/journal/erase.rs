@@ -77,6 +77,7 @@ impl Erased {
     pub fn holds(&self, lsn: Lsn, record: &Record) -> bool {
         match record {
             Record::Exchange(exchange) => self.numbers.contains(&lsn) || self.ids.contains(&exchange.id),
+            Record::Start(exchange) => self.ids.contains(&exchange.id),
             Record::Link(link) => self.ids.contains(&link.turn),
             Record::Flag(flag) => self.ids.contains(&flag.turn),
             _ => false,

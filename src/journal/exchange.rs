@@ -149,6 +149,8 @@ pub enum End {
     TimeoutIdle = 6,
     Shutdown = 7,
     ProxyRefused = 8,
+    /// It had begun, and its end was never recorded: the process died before.
+    Interrupted = 9,
 }
 
 /// How far an exchange had come when it ended.
@@ -171,7 +173,7 @@ pub enum Level {
 }
 
 impl End {
-    pub const ALL: [End; 9] = [
+    pub const ALL: [End; 10] = [
         End::Complete,
         End::StreamError,
         End::ClientCancelled,
@@ -181,6 +183,7 @@ impl End {
         End::TimeoutIdle,
         End::Shutdown,
         End::ProxyRefused,
+        End::Interrupted,
     ];
 
     /// The end of that name; one of a later version counts as refused by a proxy.
@@ -200,6 +203,7 @@ impl End {
             End::TimeoutIdle => "timeout_idle",
             End::Shutdown => "shutdown",
             End::ProxyRefused => "proxy_refused",
+            End::Interrupted => "interrupted",
         }
     }
 }

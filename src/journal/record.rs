@@ -8,9 +8,10 @@ use super::segment::Class;
 
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "half of all records are exchanges, and few exist at a time")]
 pub enum Record {
     Exchange(Exchange),
+    /// An exchange that had begun, as far as it was known then.
+    Start(Exchange),
     Link(Link),
     Gap(Gap),
     Flag(Flag),
@@ -106,11 +107,13 @@ impl Record {
     pub const LIST: u16 = 5;
     pub const STREAM: u16 = 6;
     pub const FLAG: u16 = 7;
+    pub const START: u16 = 8;
 
     /// The number that names this record's type on disk.
     pub fn kind(&self) -> u16 {
         match self {
             Record::Exchange(_) => Self::EXCHANGE,
+            Record::Start(_) => Self::START,
             Record::Link(_) => Self::LINK,
             Record::Gap(_) => Self::GAP,
             Record::Piece(_) => Self::PIECE,
@@ -134,7 +137,7 @@ impl Record {
     /// Bytes of the encoded payload.
     pub fn payload_len(&self) -> usize {
         match self {
-            Record::Exchange(exchange) => exchange.encoded_len(),
+            Record::Exchange(exchange) | Record::Start(exchange) => exchange.encoded_len(),
             Record::Link(link) => link.encoded_len(),
             Record::Gap(gap) => gap.encoded_len(),
             Record::List(list) => list.encoded_len(),
@@ -147,7 +150,7 @@ impl Record {
     /// Appends the encoded payload.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let written = match self {
-            Record::Exchange(exchange) => exchange.encode(out),
+            Record::Exchange(exchange) | Record::Start(exchange) => exchange.encode(out),
             Record::Link(link) => link.encode(out),
             Record::Gap(gap) => gap.encode(out),
             Record::List(list) => list.encode(out),
@@ -171,6 +174,7 @@ impl Record {
             Self::LIST => List::decode(payload).map(Record::List),
             Self::STREAM => Stream::decode(payload).map(Record::Stream),
             Self::FLAG => Flag::decode(payload).map(Record::Flag),
+            Self::START => Exchange::decode(payload).map(Record::Start),
             _ => Ok(Record::Unknown { kind, payload }),
         }
     }
@@ -190,7 +194,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(kind in 0u16..9, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(kind in 0u16..10, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Record::decode(kind, Bytes::from(bytes));
         }
     }

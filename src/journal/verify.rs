@@ -20,6 +20,8 @@ pub struct Proof {
     pub segments: u64,
     pub exchanges: u64,
     pub links: u64,
+    /// Records of exchanges that had begun.
+    pub starts: u64,
     /// Records of what was found about turns.
     pub flags: u64,
     /// Records that say that something went unrecorded, and how much that was.
@@ -173,6 +175,7 @@ pub fn verify(dir: &Path, keys: &Arc<Keychain>) -> Result<Proof> {
             }
             (_, Record::Link(_)) => proof.links += 1,
             (_, Record::Flag(_)) => proof.flags += 1,
+            (_, Record::Start(_)) => proof.starts += 1,
             (_, Record::Gap(gap)) => {
                 proof.gaps += 1;
                 proof.lost_exchanges += gap.count;

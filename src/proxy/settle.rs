@@ -328,9 +328,10 @@ const DIRECTIONS: [&str; 2] = ["request", "response"];
 /// Classes of status, from 100 on.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// Ends the path can see; an error inside a stream is found by whoever reads it, off the path.
+/// Ends the path can see: an error inside a stream is found by whoever reads it, off the path, and that a process died by
+/// its successor.
 fn ends() -> impl Iterator<Item = End> {
-    End::ALL.into_iter().filter(|end| *end != End::StreamError)
+    End::ALL.into_iter().filter(|end| !matches!(end, End::StreamError | End::Interrupted))
 }
 
 fn phase(phase: Phase) -> &'static str {

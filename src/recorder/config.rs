@@ -19,6 +19,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// Memory all copies and queued records share; past it exchanges are recorded without bodies.
     pub memory: Size,
+    /// The age from which an exchange that still runs is noted.
+    pub start_after: Span,
     /// Ended exchanges that may wait for the writer.
     pub queue: usize,
     /// Whether a client may ask to be left out (`x-serin-record`).
@@ -69,6 +71,7 @@ impl Default for Config {
             enabled: true,
             dir: "serin-data".into(),
             memory: Size::mib(256),
+            start_after: Span::seconds(1),
             queue: 8192,
             opt_out: true,
             mode: Mode::Redacted,

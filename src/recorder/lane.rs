@@ -87,6 +87,8 @@ impl Lane {
             sample: if origin == Origin::Canary { 1.0 } else { config.sample },
         };
         let ballast = Ballast::new(&kept.dir, config.ballast.0);
+        // Opening may have found something to add.
+        let due = (journal.pending_bytes() > 0).then(clock::now);
         let mut lane = Self {
             journal: Some(journal),
             kept,
@@ -97,7 +99,7 @@ impl Lane {
             ballast,
             group: Group::default(),
             terms,
-            due: None,
+            due,
             failing: false,
         };
         lane.trim();
@@ -184,18 +186,35 @@ impl Lane {
         taken.place
     }
 
+    /// Writes down that an exchange has begun, with the next group.
+    pub fn start(&mut self, exchange: Exchange) {
+        let taken = self.note("note a beginning", |journal| journal.start(exchange).map(|()| true));
+        self.ledger.started(taken);
+    }
+
     /// Writes down what was found about a turn, with the next group.
     pub fn flag(&mut self, flag: Flag) {
+        let taken = self.note("flag", |journal| journal.flag(flag));
+        self.ledger.flagged(taken);
+    }
+
+    /// Adds something to the next group that nobody waits for. Returns whether it is in it.
+    fn note(
+        &mut self,
+        doing: &str,
+        note: impl FnOnce(&mut Conversations) -> conversation::Result<bool>,
+    ) -> bool {
         let room = self.gauge.get() != Pressure::Stop;
-        let noted = match self.journal.as_mut().filter(|_| room) {
-            Some(journal) => journal.flag(flag),
-            None => Ok(false),
-        };
-        self.ledger.flagged(matches!(noted, Ok(true)));
-        match noted {
-            Ok(true) => drop(self.due.get_or_insert(clock::now() + self.terms.age)),
-            Ok(false) => {}
-            Err(error) => self.failed("flag", &error),
+        match self.journal.as_mut().filter(|_| room).map(note) {
+            Some(Ok(true)) => {
+                self.due.get_or_insert(clock::now() + self.terms.age);
+                true
+            }
+            Some(Ok(false)) | None => false,
+            Some(Err(error)) => {
+                self.failed(doing, &error);
+                false
+            }
         }
     }
 
@@ -319,6 +338,12 @@ fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
         tracing::warn!(dir = %dir.display(), bytes = torn, "cut off an unfinished write at the journal's end");
     }
     let damage = &found.damage;
+    if found.interrupted > 0 {
+        tracing::warn!(
+            dir = %dir.display(), exchanges = found.interrupted,
+            "the process that recorded here last died while exchanges ran; they are recorded as interrupted"
+        );
+    }
     if damage.is_loss() {
         tracing::error!(
             dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,

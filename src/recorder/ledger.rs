@@ -107,6 +107,7 @@ struct Books {
     bytes: IntCounter,
     gaps: IntCounter,
     flags: IntCounterVec,
+    starts: IntCounterVec,
     turns: Turns,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
@@ -182,6 +183,14 @@ impl Ledger {
         for outcome in ["taken", "lost"] {
             flags.with_label_values(&[outcome]);
         }
+        let starts = metrics.counters(
+            "serin_recorder_starts_total",
+            "Exchanges that ran for long by whether that was noted while they did: taken, or lost for want of room.",
+            &["outcome"],
+        );
+        for outcome in ["taken", "lost"] {
+            starts.with_label_values(&[outcome]);
+        }
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -198,6 +207,7 @@ impl Ledger {
             gaps: metrics
                 .counter("serin_recorder_gaps_total", "GAP records written: stretches of time with losses."),
             flags,
+            starts,
             turns: Turns::register(metrics),
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
@@ -317,6 +327,11 @@ impl Ledger {
     /// Whether what was found about a turn goes into the journal.
     pub fn flagged(&self, taken: bool) {
         self.0.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+    }
+
+    /// Whether it goes into the journal that an exchange has begun.
+    pub fn started(&self, taken: bool) {
+        self.0.starts.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
     }
 
     pub fn gap_written(&self) {

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::keeper::{Keeper, Kept};
 use super::lane::Lane;
 use super::ledger::{Bare, Ledger};
+use super::live::Watch;
 use super::mode::Mode;
 use super::passive::{Job, Passive, Seen, Skipped, Turn};
 use super::room::Gauge;
@@ -75,10 +76,11 @@ pub fn start_on(
     let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
-    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
+    let (begun, watch) = Watch::new(config.queue, config.start_after.0, ledger.clone());
+    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config).noting(begun);
     let desk =
         Desk { secrets: Secrets::new(config.parts), unstored: config.unstored, ledger, budget, passive };
-    let run = move || run(&receiver, lanes, desk);
+    let run = move || run(&receiver, watch, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
@@ -95,7 +97,7 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
+fn run(queue: &Receiver<Work>, mut watch: Watch, mut lanes: [Lane; 2], mut desk: Desk) {
     loop {
         let now = clock::now();
         desk.ledger.pulse().beat(now);
@@ -112,6 +114,10 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
         desk.ledger.queue_bytes(desk.budget.used());
         desk.flag(&mut lanes[0], over);
         let now = clock::now();
+        watch.gather();
+        while let Some((origin, exchange)) = watch.next(now) {
+            lanes[of(origin)].start(exchange);
+        }
         for lane in &mut lanes {
             if over || lane.is_due(now) {
                 lane.commit();
@@ -126,7 +132,6 @@ fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
 }
 
 fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
-    let of = |origin| usize::from(origin == Origin::Canary);
     match work {
         Work::Record(mut offered) => {
             let lane = &mut lanes[of(offered.exchange.origin())];
@@ -145,6 +150,10 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
         // Who asked may have gone away since.
         Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
     }
+}
+
+fn of(origin: Origin) -> usize {
+    usize::from(origin == Origin::Canary)
 }
 
 /// The next thing to do, or [`RecvTimeoutError::Timeout`] when it is time to look around.

@@ -1,9 +1,10 @@
 //! Nothing durable is lost by a kill, and what is on disk is read again at the next start.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::support::program::Program;
-use crate::support::upstream::{Upstream, whole};
+use crate::support::upstream::{Upstream, chunk, chunked, until_closed, whole};
 use crate::support::{eventually, program, value, wire};
 
 #[test]
@@ -115,4 +116,40 @@ fn the_index_is_made_anew_and_lists_the_same() {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     assert!(String::from_utf8_lossy(&done.stdout).contains("made anew of 20 records"));
     assert_eq!(list(), before);
+}
+
+#[test]
+fn an_answer_in_whose_middle_the_process_died_leaves_a_trace() {
+    let upstream = Upstream::start(|_, out| {
+        let begun = [chunked("text/event-stream"), chunk(b"data: {\"choices\":[]}\n\n")].concat();
+        let _ = out.write_all(&begun);
+        until_closed(out);
+        false
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let extra = "[record]\nstart_after = \"10ms\"\n";
+    let mut serin = Program::with(upstream.address, dir.path(), extra);
+    let mut client = wire::connect(serin.traffic);
+    client.write_all(&wire::post("/v1/chat/completions", "", b"{\"messages\":[],\"stream\":true}")).unwrap();
+    wire::read_until(&mut client, b"choices");
+    let starts = |dir: &Path| {
+        let (_, said, _) = verify(dir, &["--json"]);
+        let proof: serde_json::Value = serde_json::from_str(said.lines().next()?).ok()?;
+        (proof["starts"] == 1).then_some(())
+    };
+    eventually("that it began is durable", || starts(dir.path()));
+    assert_eq!(serin.metric("serin_recorder_starts_total{outcome=\"taken\"}"), Some(1.0));
+    serin.signal("KILL");
+    serin.wait();
+    let mut serin = Program::start(program::command(dir.path()));
+    let shown = eventually("it is listed", || {
+        let listed = program::run(dir.path(), &["sessions", "list", "--json"]);
+        let line: serde_json::Value =
+            serde_json::from_str(String::from_utf8(listed.stdout).ok()?.lines().next()?).ok()?;
+        let shown = program::run(dir.path(), &["sessions", "show", line["id"].as_str()?, "--json"]);
+        String::from_utf8(shown.stdout).ok().filter(|text| text.contains("interrupted"))
+    });
+    assert!(shown.contains("\"router\""), "{shown}");
+    serin.signal("TERM");
+    serin.wait();
 }

@@ -10,12 +10,12 @@ use super::super::Result;
 use super::super::projection::RULES;
 
 /// The version of the tables.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// How long a reader waits for the writer.
 pub const READER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the writer waits. Nobody else should be writing, and commits must not stand still behind the index.
 pub const WRITER_PATIENCE: Duration = Duration::from_millis(200);
-pub const TABLES: [&str; 4] = ["conversation", "turn", "gap", "watermark"];
+pub const TABLES: [&str; 5] = ["conversation", "turn", "start", "gap", "watermark"];
 
 const CREATE: &str = "
 CREATE TABLE conversation (
@@ -35,6 +35,7 @@ CREATE TABLE turn (
 );
 CREATE INDEX turn_conversation ON turn (conversation, lsn);
 CREATE INDEX turn_session ON turn (session) WHERE session != x'';
+CREATE TABLE start (id TEXT PRIMARY KEY, lsn INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE gap (
   lsn INTEGER PRIMARY KEY,
   started INTEGER NOT NULL, ended INTEGER NOT NULL, reason TEXT NOT NULL, count INTEGER NOT NULL
@@ -44,7 +45,8 @@ CREATE TABLE watermark (
 );
 ";
 
-pub const CLEAR: &str = "DELETE FROM conversation; DELETE FROM turn; DELETE FROM gap; DELETE FROM watermark;";
+pub const CLEAR: &str =
+    "DELETE FROM conversation; DELETE FROM turn; DELETE FROM start; DELETE FROM gap; DELETE FROM watermark;";
 
 pub const INSERT_TURN: &str = "
 INSERT INTO turn (id, conversation, parent, kind, confidence, evidence, rules_version, started, first_byte, ended,
@@ -83,6 +85,13 @@ UPDATE conversation SET flags = flags | ?2 WHERE id = (SELECT conversation FROM 
 
 pub const LINK: &str = "
 SELECT id, conversation, parent, kind, confidence, evidence, rules_version FROM turn WHERE id = ?1";
+
+/// What has begun has not ended before: a record that was written twice is read twice.
+pub const INSERT_START: &str = "
+INSERT INTO start (id, lsn) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM turn WHERE id = ?1)
+ON CONFLICT (id) DO UPDATE SET lsn = excluded.lsn";
+pub const END_START: &str = "DELETE FROM start WHERE id = ?1";
+pub const STARTED: &str = "SELECT id, lsn FROM start ORDER BY lsn";
 
 pub const INSERT_GAP: &str = "
 INSERT INTO gap (lsn, started, ended, reason, count) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -162,7 +171,7 @@ pub fn copy_table(from: &Connection, to: &Connection, table: &str) -> Result<()>
 
 /// Appends the rows of one table as text.
 pub fn dump_table(connection: &Connection, table: &str, text: &mut String) -> Result<()> {
-    let mut select = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3"))?;
+    let mut select = connection.prepare(&format!("SELECT * FROM {table} ORDER BY 1"))?;
     let columns = select.column_count();
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {

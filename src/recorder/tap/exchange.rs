@@ -1,5 +1,6 @@
 //! One exchange from its request to its end, and what is to be recorded of it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use crate::body::kept::Kept;
 use crate::body::replay::{Copied, Extent, Fate};
 use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::recorder::ledger::{Bare, Off};
+use crate::recorder::live::Live;
 use crate::recorder::mode::Mode;
 use crate::recorder::{Offered, Recorder};
 use crate::{clock, ids, redact};
@@ -68,6 +70,8 @@ pub struct Exchange {
     recorder: Recorder,
     wanted: Wanted,
     record: record::Exchange,
+    /// Where it is noted that it runs.
+    live: Option<Arc<Live>>,
     /// The upstream that was chosen, and who answered in its place.
     upstream: String,
     stand_in: &'static str,
@@ -102,11 +106,16 @@ impl Exchange {
         on_end: OnEnd,
     ) -> Self {
         let wanted = if recorder.is_on() { wanted } else { Wanted::Off(Off::Disabled) };
+        let live = match wanted {
+            Wanted::Some(..) => recorder.begin(&record, started),
+            Wanted::Off(_) => None,
+        };
         let response = Kept::new(recorder.budget().lease(if wanted.bodies() { body_cap } else { 0 }));
         Self {
             recorder,
             wanted,
             record,
+            live,
             upstream: String::new(),
             stand_in: "",
             worker: String::new(),
@@ -158,6 +167,9 @@ impl Exchange {
     /// The upstream that was chosen.
     pub fn sent_to(&mut self, upstream: &str) {
         upstream.clone_into(&mut self.upstream);
+        if let Some(live) = &self.live {
+            live.sent_to(upstream);
+        }
     }
 
     /// Another answers in the upstream's place.
@@ -208,11 +220,20 @@ impl Exchange {
 
     /// Bytes of that protocol that have passed.
     pub fn carried(&mut self, up: u64, down: u64) {
-        if down > 0 && self.first_byte.is_none() {
-            self.first_byte = Some(self.started.elapsed().as_secs_f64());
+        if down > 0 {
+            self.first_byte();
         }
         self.carried_up += up;
         self.length += down;
+    }
+
+    fn first_byte(&mut self) {
+        if self.first_byte.is_none() {
+            self.first_byte = Some(self.started.elapsed().as_secs_f64());
+            if let Some(live) = &self.live {
+                live.answering();
+            }
+        }
     }
 
     /// The head of the answer is here.
@@ -225,9 +246,7 @@ impl Exchange {
 
     /// Counts and keeps one frame that is on its way to the client.
     pub(super) fn frame(&mut self, data: &Bytes, edges: &[u32], to_come: u64) {
-        if self.first_byte.is_none() {
-            self.first_byte = Some(self.started.elapsed().as_secs_f64());
-        }
+        self.first_byte();
         self.on_begin.drain(..).for_each(|look| look(data));
         self.length += data.len() as u64;
         if let Some(digest) = &mut self.went {
@@ -276,6 +295,9 @@ impl Exchange {
     pub fn finish(&mut self, end: End) {
         if std::mem::replace(&mut self.ended, true) {
             return;
+        }
+        if let Some(live) = self.live.take() {
+            live.over();
         }
         let phase = if end == End::Complete { Phase::Done } else { self.phase() };
         let elapsed = self.started.elapsed();
