@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::talk::{Dice, Speech, Words};
 use super::{Load, Run, each};
 
 const GROUP: usize = 256 << 10;
@@ -42,10 +43,24 @@ pub fn record(load: &Load, part: usize, dir: &Path) -> Run {
         raw,
         seconds,
         disk,
+        sealed: disk,
         kinds: BTreeMap::new(),
         recorder_micros,
         keeper_micros: 0.0,
         passive_micros: 0.0,
         request_bytes,
     }
+}
+
+/// How many times smaller a text of 5 KB gets by itself.
+pub fn smaller(speech: Speech) -> f64 {
+    let mut dice = Dice(7);
+    let words = Words::new(&mut dice, speech);
+    let (mut raw, mut packed) = (0, 0);
+    for _ in 0..200 {
+        let text = words.text(&mut dice, 5000);
+        raw += text.len();
+        packed += zstd::bulk::compress(text.as_bytes(), LEVEL).expect("compresses").len();
+    }
+    raw as f64 / packed as f64
 }

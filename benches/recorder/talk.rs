@@ -22,26 +22,36 @@ impl Dice {
 }
 
 /// Words as frequent as in a language: few make up half of a text, thousands the rest.
-pub struct Words(Vec<String>);
+pub struct Words {
+    all: Vec<String>,
+    draws: usize,
+}
+
+/// How many words there are, and how much a text leans towards the first of them.
+#[derive(Clone, Copy)]
+pub struct Speech {
+    pub words: usize,
+    pub draws: usize,
+}
 
 impl Words {
-    pub fn new(dice: &mut Dice) -> Words {
+    pub fn new(dice: &mut Dice, speech: Speech) -> Words {
         let word = |dice: &mut Dice| {
             let syllables =
                 ["ka", "lo", "min", "ter", "es", "vor", "un", "sta", "ri", "go", "pel", "da", "th", "ing"];
             (0..dice.between(1, 4)).map(|_| syllables[dice.below(syllables.len())]).collect()
         };
-        Words((0..6000).map(|_| word(dice)).collect())
+        Words { all: (0..speech.words).map(|_| word(dice)).collect(), draws: speech.draws }
     }
 
     /// Text of about so many bytes.
     pub fn text(&self, dice: &mut Dice, bytes: usize) -> String {
         let mut text = String::with_capacity(bytes + 16);
         while text.len() < bytes {
-            // The product of three draws leans towards the first words as Zipf's law does.
-            let span = self.0.len();
-            let at = dice.below(span) * dice.below(span) / span * dice.below(span) / span;
-            text.push_str(&self.0[at]);
+            // The product of some draws leans towards the first words as Zipf's law does.
+            let span = self.all.len();
+            let at = (0..self.draws).fold(span, |at, _| at * dice.below(span) / span);
+            text.push_str(&self.all[at]);
             text.push(if dice.below(14) == 0 { '.' } else { ' ' });
         }
         text

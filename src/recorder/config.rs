@@ -82,7 +82,7 @@ impl Default for Config {
             commit_bytes: Size(256 << 10),
             segment: Size::mib(64),
             segment_age: Span::seconds(300),
-            seal_level: 6,
+            seal_level: 9,
             pieces: 262_144,
             turns: 50_000,
             messages: 100_000,

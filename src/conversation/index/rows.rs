@@ -1,5 +1,6 @@
 //! The rows of the index, to and from SQLite.
 
+use bytes::Bytes;
 use prost::Message;
 use rusqlite::{Row, Statement, params};
 
@@ -117,7 +118,7 @@ impl TurnRow {
             finish: facts.finish.clone(),
             flags: Flags::of(exchange, facts, link),
             body_hash: exchange.request_body_hash.to_vec(),
-            facts: facts.clone(),
+            facts: others(facts),
         }
     }
 
@@ -144,6 +145,20 @@ impl TurnRow {
     /// Whether it makes a branch of its conversation.
     pub fn forks(&self) -> bool {
         self.kind.forks()
+    }
+}
+
+/// What no other column holds, and what is looked for by whoever reads rows: the index is a twentieth of a journal's bytes.
+fn others(facts: &Facts) -> Facts {
+    Facts {
+        boundaries: Bytes::new(),
+        prompt_tokens: None,
+        output_tokens: None,
+        cached_tokens: None,
+        reasoning_tokens: None,
+        finish: None,
+        model: String::new(),
+        ..facts.clone()
     }
 }
 
