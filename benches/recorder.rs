@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+#[path = "recorder/path.rs"]
+mod path;
 #[path = "recorder/plain.rs"]
 mod plain;
 #[path = "recorder/talk.rs"]
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         "load", "turns", "turns/s", "raw MB", "disk %", "sealed %", "recorder", "keeper", "request"
     );
     println!("{:>102} {:>10} {:>8}", "µs/turn", "µs/turn", "KB");
+    println!("on the path: {:.1} µs for a request of 35 KB and an answer of 200 events", path::micros());
     let only = given("--only").map_or("", String::as_str);
     for load in LOADS.iter().filter(|load| load.name.contains(only)) {
         let run = record(load, part, &dir, false);
@@ -197,7 +200,15 @@ fn record(load: &Load, part: usize, dir: &Path, checked: bool) -> Run {
         let begun = Instant::now();
         for exchange in batch.drain(..) {
             let (why, asked, mode) = (Bare::No, Bare::No, Mode::Redacted);
-            recorder.offer(Offered { exchange, mode, leases: Vec::new(), why, asked, after: None });
+            recorder.offer(Offered {
+                exchange,
+                pieces: Vec::new(),
+                mode,
+                leases: Vec::new(),
+                why,
+                asked,
+                after: None,
+            });
         }
         while full(&metrics) < turns {
             std::thread::park_timeout(Duration::from_micros(200));

@@ -3,6 +3,7 @@
 pub mod budget;
 pub mod digest;
 pub mod kept;
+pub mod pieces;
 pub mod replay;
 pub mod unread;
 

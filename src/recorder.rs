@@ -21,7 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::body::budget::{Budget, Lease};
+use crate::body::pieces;
 use crate::conversation::{self, Subject};
 use crate::journal::erase::Erasure;
 use crate::journal::record::{self, Flag, Origin};
@@ -34,6 +37,8 @@ use state::State;
 /// An exchange that has ended, with the memory it holds.
 pub struct Offered {
     pub exchange: record::Exchange,
+    /// The answer's body, if it is not in there yet.
+    pub pieces: Vec<Bytes>,
     /// How much of it may be kept.
     pub mode: Mode,
     pub leases: Vec<Lease>,
@@ -45,6 +50,13 @@ pub struct Offered {
 }
 
 impl Offered {
+    /// Puts the answer's body together, which takes time that the path does not have.
+    fn join(&mut self) {
+        if !self.pieces.is_empty() {
+            self.exchange.response_body = pieces::joined(std::mem::take(&mut self.pieces));
+        }
+    }
+
     /// Takes out what may not be kept.
     pub(crate) fn lower(&mut self, mode: Mode, why: Bare) {
         if mode.keeps_bodies() {
@@ -125,7 +137,7 @@ impl Recorder {
     }
 
     /// This one, which also has noted what runs for long.
-    pub(crate) fn noting(self, begun: Begun) -> Self {
+    pub fn noting(self, begun: Begun) -> Self {
         match Arc::try_unwrap(self.0) {
             Ok(inner) => Self(Arc::new(Inner { begun: Some(begun), ..inner })),
             Err(shared) => Self(shared),

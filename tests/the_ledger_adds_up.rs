@@ -52,7 +52,8 @@ impl Rig {
     fn offer(&mut self, exchange: Exchange) {
         self.offered += 1;
         let (why, asked, mode) = (Bare::No, Bare::No, Mode::Redacted);
-        let offered = Offered { exchange, mode, leases: Vec::new(), why, asked, after: None };
+        let offered =
+            Offered { exchange, pieces: Vec::new(), mode, leases: Vec::new(), why, asked, after: None };
         self.recorder.as_ref().expect("runs").offer(offered);
     }
 

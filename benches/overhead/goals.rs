@@ -2,7 +2,7 @@
 
 use crate::cancel::Left;
 use crate::crowd::Crowd;
-use crate::rounds::{Cell, Round};
+use crate::rounds::{Cell, Round, Spent};
 use crate::stats::median;
 use crate::target::{Role, Target};
 use crate::workload::{self, Workload};
@@ -69,6 +69,7 @@ impl Found<'_> {
 pub fn verdicts(found: &Found<'_>, crowds: &[Crowd], cancels: &[Left]) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = CPU.iter().filter_map(|goal| cpu(found, *goal)).collect();
     verdicts.extend(throughput(found));
+    verdicts.extend(recording(found));
     verdicts.extend(delay(found));
     verdicts.extend(idle(found));
     verdicts.extend(
@@ -95,6 +96,19 @@ fn throughput(found: &Found<'_>) -> Option<Verdict> {
     let ratio = found.paired(own, nginx, |own, nginx| Some(own.per_second / nginx.per_second))?;
     let goal = "as many requests a second as nginx, with recording".to_owned();
     Some(Verdict { part: workload::SMALL, goal, got: format!("{ratio:.2} ×"), over: 1.0 / ratio })
+}
+
+/// What recording a turn takes, on the threads clients wait for and in all.
+fn recording(found: &Found<'_>) -> Vec<Verdict> {
+    let judge = |of: fn(&Spent) -> f64, whose: &str, most: f64| {
+        let cell = |role| found.cell(workload::TURN, role);
+        let (with, without) = (cell(Role::Recording)?, cell(Role::NotRecording)?);
+        let took = found.paired(with, without, |with, without| Some(of(&with.cpu?) - of(&without.cpu?)))?;
+        let goal = format!("recording takes at most {most:.0} µs {whose}");
+        Some(Verdict { part: workload::TURN, goal, got: format!("{took:.0} µs"), over: took / most })
+    };
+    let path = judge(|spent| spent.path, "of the path's threads", 10.0);
+    path.into_iter().chain(judge(|spent| spent.whole, "of the whole process", 250.0)).collect()
 }
 
 fn delay(found: &Found<'_>) -> Option<Verdict> {

@@ -37,18 +37,21 @@ pub const LARGE_FIXED: &str = "128 KiB requests, fixed rate";
 pub const BURST: &str = "SSE burst, saturated";
 pub const BURST_FIXED: &str = "SSE burst, fixed rate";
 pub const PACED: &str = "SSE paced";
+pub const TURN: &str = "Turn of 35 KB, four at a time";
 pub const IDLE: &str = "One idle connection";
 
 /// Time between two events of a paced stream, in microseconds: a model that makes 100 tokens a second.
 const PACE: u32 = 10_000;
 pub const SMALL_BODY: usize = 200;
 const LARGE_BODY: usize = 128 * 1024;
+const TURN_BODY: usize = 35_000;
 
 pub fn all(options: &Options) -> Vec<Workload> {
     let json = "200-byte request, 1.5 KB answer";
     let large = "128 KiB request, 1.5 KB answer";
     let burst = "200-byte request, 203 events (45 KB) sent as fast as they are taken";
     let paced = "203 events, one every 10 ms, 128 streams at once that begin within 100 ms";
+    let turn = "35 KB request, 203 events (45 KB) sent as fast as they are taken";
     let idle = format!("{json}, one connection, one request after the other, nothing else running");
     let idle = Workload { demand: Demand::Closed(options.measure), ..plain(IDLE, idle, 1) };
     let once = Demand::Once(Duration::from_millis(100));
@@ -64,6 +67,7 @@ pub fn all(options: &Options) -> Vec<Workload> {
         as_stream(saturated(options, BURST, burst, 64)),
         as_stream(fixed(options, BURST_FIXED, burst, 64, options.rate / 5)),
         timed,
+        Workload { length: TURN_BODY, ..as_stream(saturated(options, TURN, turn, 4)) },
         idle,
     ]
 }

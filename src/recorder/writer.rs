@@ -201,6 +201,7 @@ impl Desk {
     /// Hashes, masks and reads an exchange, and takes out of it what may not be kept. Masks come
     /// before reading: so a conversation is found by the same words now and whenever it is stitched again.
     fn look(&mut self, lane: &mut Lane, offered: &mut Offered, leases: &Arc<Vec<Lease>>) -> Looked {
+        offered.join();
         hash(&mut offered.exchange);
         let masks = offered.mode < Mode::Full;
         let outline = match masks {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
 use crate::body::digest::Digest;
-use crate::body::kept::Kept;
+use crate::body::pieces::Pieces;
 use crate::body::replay::{Copied, Extent, Fate};
 use crate::journal::record::{self, Capture, End, Header, Level, Origin, Phase};
 use crate::recorder::ledger::{Bare, Off};
@@ -80,7 +80,7 @@ pub struct Exchange {
     previous: Instant,
     first_byte: Option<f64>,
     request: Option<Copied>,
-    response: Kept,
+    response: Pieces,
     length: u64,
     /// Bytes that went up after the request, in another protocol.
     carried_up: u64,
@@ -110,7 +110,7 @@ impl Exchange {
             Wanted::Some(..) => recorder.begin(&record, started),
             Wanted::Off(_) => None,
         };
-        let response = Kept::new(recorder.budget().lease(if wanted.bodies() { body_cap } else { 0 }));
+        let response = Pieces::new(recorder.budget().lease(if wanted.bodies() { body_cap } else { 0 }));
         Self {
             recorder,
             wanted,
@@ -338,13 +338,12 @@ impl Exchange {
     fn offer(&mut self, mode: Mode, asked: Bare, after: Option<After>) {
         let mut exchange = std::mem::take(&mut self.record);
         let full = mode.wants_bodies();
-        let none = Kept::new(self.recorder.budget().lease(0));
+        let none = Pieces::new(self.recorder.budget().lease(0));
         let response = std::mem::replace(&mut self.response, none);
         let mut cut = if full && response.overrun() { Some(Bare::Budget) } else { None };
         exchange.response_body_len = self.length;
         exchange.set_response_capture(Capture::of(full, response.overrun()));
-        let (body, lease) = response.into_parts();
-        exchange.response_body = body;
+        let (pieces, lease) = response.into_parts();
         let mut leases = vec![lease];
         if let Some(copy) = self.request.take() {
             let extent = copy.extent();
@@ -366,7 +365,7 @@ impl Exchange {
         };
         exchange.record_level = level.into();
         // Counted as recorded only once it is durable; the writer does that.
-        self.recorder.offer(Offered { exchange, mode, leases, why, asked, after });
+        self.recorder.offer(Offered { exchange, pieces, mode, leases, why, asked, after });
     }
 }
 
