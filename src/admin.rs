@@ -3,7 +3,7 @@
 mod access;
 mod answer;
 pub mod audit;
-mod range;
+pub mod range;
 mod recordings;
 pub mod routes;
 pub mod subjects;

@@ -26,6 +26,7 @@ use crate::conversation::{Conversations, Error, Wish, render};
 use crate::journal::{self, Exchange};
 use crate::openai::outline::Outline;
 use crate::recorder::secrets::Secrets;
+pub use source::detect;
 
 /// Bytes that are made durable at once.
 const BATCH: usize = 4 << 20;
@@ -80,8 +81,18 @@ pub struct Input {
 
 impl Input {
     fn bad(&self, place: Place, says: impl Into<String>) -> Bad {
-        Bad { file: self.name.clone(), place, says: says.into() }
+        Bad { file: self.name.clone(), place, says: short(says.into()) }
     }
+}
+
+/// A complaint that somebody can read: a file may have put anything into it. Its beginning says what is wrong, its end how to
+/// mend it.
+fn short(says: String) -> String {
+    const BEGINS: usize = 300;
+    const ENDS: usize = 200;
+    let Some((begins, _)) = says.char_indices().nth(BEGINS) else { return says };
+    let Some((ends, _)) = says.char_indices().nth_back(ENDS - 1) else { return says };
+    if ends <= begins { says } else { format!("{} … {}", &says[..begins], &says[ends..]) }
 }
 
 /// Something that could not be imported: what, where, and how to mend it.
@@ -192,7 +203,10 @@ pub fn run(
 }
 
 /// The entries of a file that is complete by itself.
-fn open(format: Format, input: &Input) -> Result<Outcomes, Bad> {
+///
+/// # Errors
+/// Where it is no file of that format.
+pub fn open(format: Format, input: &Input) -> Result<Outcomes, Bad> {
     match format {
         Format::Har => har::read(input),
         Format::Batch => Ok(batch::read(std::slice::from_ref(input))),

@@ -3,10 +3,18 @@
 
 use std::path::Path;
 
+#[path = "properties/bodies.rs"]
+mod bodies;
 #[path = "properties/conversations.rs"]
 mod conversations;
+#[path = "properties/imports.rs"]
+mod imports;
 #[path = "properties/journals.rs"]
 mod journals;
+#[path = "properties/masks.rs"]
+mod masks;
+#[path = "properties/outlines.rs"]
+mod outlines;
 #[path = "properties/pieces.rs"]
 mod pieces;
 #[path = "properties/relay.rs"]
@@ -63,6 +71,31 @@ fn any_words_are_read_or_refused() {
 #[test]
 fn a_damaged_journal_yields_only_what_was_written() {
     holds("journal", journals::journal);
+}
+
+#[test]
+fn what_was_cut_into_pieces_is_put_together_again() {
+    holds("pieces", bodies::pieces);
+}
+
+#[test]
+fn streams_are_kept_with_their_frames() {
+    holds("streams", bodies::streams);
+}
+
+#[test]
+fn secrets_are_masked_and_nothing_beside_them() {
+    holds("masks", masks::masks);
+}
+
+#[test]
+fn any_file_is_imported_or_complained_about() {
+    holds("imports", imports::imports);
+}
+
+#[test]
+fn an_outline_is_what_a_parser_says() {
+    holds("outline", outlines::outline);
 }
 
 #[test]

@@ -142,6 +142,21 @@ fn a_complaint_does_not_steer_the_terminal() {
 }
 
 #[test]
+fn a_complaint_is_short_whatever_a_file_says() {
+    let word = "é".repeat(5000);
+    let lines = format!(r#"{{"custom_id":"{word}","body":{{}},"url":"{word}"}}"#);
+    for (format, text, ends) in [
+        (Format::Batch, lines, "it begins with /"),
+        (Format::ShareGpt, format!(r#"[{{"conversations":"{word}"}}]"#), "a list of from and value"),
+        (Format::AiPerf, format!(r#"{{"data":[{{"payloads":"{word}"}}]}}"#), "a list of bodies"),
+    ] {
+        let found = outcomes(open(format, &input("a.json", &text)));
+        let says = found[0].as_ref().expect_err("is bad").to_string();
+        assert!(says.chars().count() < 600 && says.contains(" … ") && says.ends_with(ends), "{says}");
+    }
+}
+
+#[test]
 fn formats_are_named_and_found_by_their_names() {
     assert!(Format::ALL.iter().all(|format| Format::of_name(format.name()) == Ok(*format)));
     assert_eq!(Format::of_name("csv"), Err("the formats are har, batch, sharegpt, aiperf".into()));

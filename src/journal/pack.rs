@@ -276,8 +276,8 @@ pub fn unpack<E>(exchange: &mut Exchange, own: Lsn, fetch: &mut Fetch<'_, E>) ->
         (said, &mut exchange.answer, &mut found.answer),
     ] {
         if !parts.is_empty() {
-            let mut joined = BytesMut::new();
-            *found = join(&parts, own, DEPTH, &mut joined, fetch)?;
+            let (mut joined, mut room) = (BytesMut::new(), MAX_RAW as usize);
+            *found = join(&parts, own, DEPTH, &mut joined, &mut room, fetch)?;
             *body = if *found { joined.freeze() } else { Bytes::new() };
         }
     }
@@ -295,33 +295,46 @@ pub fn unpack<E>(exchange: &mut Exchange, own: Lsn, fetch: &mut Fetch<'_, E>) ->
     Ok(found)
 }
 
-/// Puts parts together. Returns whether all were there, and not longer than any body.
+/// Puts parts together. Returns whether all were there, and there was room for them.
 fn join<E>(
     parts: &[Part],
     own: Lsn,
     depth: u32,
     body: &mut BytesMut,
+    room: &mut usize,
     fetch: &mut Fetch<'_, E>,
 ) -> Result<bool, E> {
     for part in parts {
         if part.back == 0 {
+            if !fits(room, part.literal.len()) {
+                return Ok(false);
+            }
             body.extend_from_slice(&part.literal);
             continue;
         }
         let Some(at) = own.back(part.back) else { return Ok(false) };
         match fetch(at, Class::Content)? {
             Some(Record::List(list)) if part.list && depth > 0 => {
-                if !join(&list.parts, at, depth - 1, body, fetch)? {
+                if (list.parts.is_empty() && !fits(room, 0))
+                    || !join(&list.parts, at, depth - 1, body, room, fetch)?
+                {
                     return Ok(false);
                 }
             }
-            Some(Record::Piece(piece)) if !part.list && body.len() + piece.len() <= MAX_RAW as usize => {
+            Some(Record::Piece(piece)) if !part.list && fits(room, piece.len()) => {
                 body.extend_from_slice(&piece);
             }
             _ => return Ok(false),
         }
     }
-    Ok(body.len() <= MAX_RAW as usize)
+    Ok(true)
+}
+
+/// Takes room for so many bytes. What is empty takes a byte as well: else a few records could lead to no end of parts.
+fn fits(room: &mut usize, bytes: usize) -> bool {
+    let left = room.checked_sub(bytes.max(1));
+    *room = left.unwrap_or(*room);
+    left.is_some()
 }
 
 #[cfg(test)]
@@ -426,6 +439,35 @@ mod tests {
         let (there, found) = shelf.get(lsn);
         assert_eq!(found, Found { request: false, ..Found::ALL });
         assert!(there.request_body.is_empty() && there.response_body == one.response_body);
+    }
+
+    #[test]
+    fn few_records_do_not_lead_to_more_than_a_body_holds() {
+        let part =
+            |literal: &'static [u8], back, list| Part { literal: Bytes::from_static(literal), back, list };
+        let list = |part: Part| Record::List(List { parts: vec![part; 100] });
+        let lists = || (0..3).map(|_| list(part(b"", 1, true)));
+        for (leaf, empty) in [
+            (list(part(b"", 0, false)), true),
+            (list(part(b"xy", 0, false)), false),
+            (Record::List(List::default()), true),
+        ] {
+            let records: Vec<Record> = [leaf].into_iter().chain(lists()).collect();
+            let fetched = std::cell::Cell::new(0);
+            let mut fetch = |lsn: Lsn, _| {
+                fetched.set(fetched.get() + 1);
+                Ok::<_, Infallible>(records.get(lsn.0 as usize).cloned())
+            };
+            let (mut body, mut room) = (BytesMut::new(), 1000);
+            let parts = vec![part(b"", 1, true); 100];
+            let Ok(whole) = join(&parts, Lsn(records.len() as u64), DEPTH, &mut body, &mut room, &mut fetch);
+            assert!(!whole && body.len() <= 1000 && body.is_empty() == empty);
+            assert!(fetched.get() <= 2100, "{} steps", fetched.get());
+        }
+        let huge = Part { literal: vec![b'x'; MAX_RAW as usize + 1].into(), ..Part::default() };
+        let mut exchange = Exchange { request_parts: vec![huge], ..Exchange::default() };
+        let Ok(found) = unpack(&mut exchange, Lsn(1), &mut |_, _| Ok::<_, Infallible>(None));
+        assert!(!found.request && exchange.request_body.is_empty());
     }
 
     proptest! {

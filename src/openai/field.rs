@@ -42,7 +42,8 @@ pub fn skip(json: &[u8]) -> Option<&[u8]> {
             b'{' | b'[' => (depth, rest) = (depth + 1, &rest[1..]),
             b'}' | b']' => (depth, rest) = (depth.checked_sub(1)?, &rest[1..]),
             _ if depth == 0 => {
-                let end = rest.iter().position(|byte| matches!(byte, b',' | b'}' | b']'))?;
+                let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace();
+                let end = rest.iter().position(ends)?;
                 return Some(&rest[end..]);
             }
             _ => {

@@ -22,6 +22,7 @@ pub struct Field {
     /// Where its key begins.
     pub key: usize,
     pub value: Range<usize>,
+    /// Of the key and the value; of a list it comes from the names of what is in it.
     pub name: Name,
     /// Of a list: its elements up to the closing bracket, without holes, each with what separates it from the one before.
     pub elements: Vec<Element>,
@@ -51,7 +52,7 @@ impl Outline {
     pub fn name_of(&self, value: &Range<usize>) -> Option<Name> {
         let field = self.fields.iter().find(|field| field.value.end >= value.end)?;
         if field.value == *value {
-            return Some(field.whole());
+            return Some(field.name);
         }
         let found = field.elements.binary_search_by_key(&value.end, |element| element.range.end).ok()?;
         Some(field.elements[found].name)
@@ -68,22 +69,18 @@ impl Outline {
     }
 }
 
-impl Field {
-    /// The name of the field's key and value; of a list it comes from the names of what is in it.
-    fn whole(&self) -> Name {
-        if self.elements.is_empty() {
-            return self.name;
-        }
-        let names: Vec<u8> = self.elements.iter().flat_map(|element| element.name).collect();
-        name(&names)
-    }
-}
-
 /// The name of these bytes.
 pub fn name(bytes: &[u8]) -> Name {
     let mut name = [0; 16];
     name.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
     name
+}
+
+/// The name of a list, by its elements and what stands behind the last of them.
+fn name_of_list(elements: &[Element], behind: &[u8]) -> Name {
+    let names: Vec<u8> =
+        elements.iter().map(|element| element.name).chain([name(behind)]).flatten().collect();
+    name(&names)
 }
 
 fn fields(body: &[u8]) -> Option<Vec<Field>> {
@@ -98,8 +95,11 @@ fn fields(body: &[u8]) -> Option<Vec<Field>> {
         let value = at(begins)..at(after);
         if value.len() >= SMALL {
             let elements = elements(body, &value).unwrap_or_default();
-            // The key belongs to what is named: whether its value is a secret depends on it.
-            let name = if elements.is_empty() { name(&body[key..value.end]) } else { Name::default() };
+            let name = match elements.last() {
+                // The key belongs to what is named: whether its value is a secret depends on it.
+                None => name(&body[key..value.end]),
+                Some(last) => name_of_list(&elements, &body[last.range.end..value.end]),
+            };
             fields.push(Field { key, value, name, elements });
         }
         rest = after.trim_ascii_start();
@@ -163,6 +163,26 @@ mod tests {
         assert!(
             parts[0].starts_with("[ {") && parts[1].starts_with(", {") && parts[2].starts_with("\"system\"")
         );
+    }
+
+    #[test]
+    fn lists_that_differ_behind_their_last_element_have_two_names() {
+        let text = "t".repeat(3000);
+        let name = |end: &str| {
+            let body = format!(r#"{{"prompt":["{text}",{end}]}}"#);
+            let outline = Outline::of(body.as_bytes());
+            assert_eq!(outline.fields[0].elements.len(), 1);
+            outline.name_of(&outline.fields[0].value)
+        };
+        assert!(name("1").is_some() && name("1") == name("1") && name("1") != name("2"));
+    }
+
+    #[test]
+    fn blanks_behind_a_number_are_not_its_own() {
+        let body = format!(r#"{{"a": {} , "b": [ {} ] }}"#, "1".repeat(300), "2".repeat(300));
+        let outline = Outline::of(body.as_bytes());
+        assert_eq!(body[outline.fields[0].value.clone()], "1".repeat(300));
+        assert!(body[outline.fields[1].value.clone()].ends_with("2 ]"));
     }
 
     #[test]

@@ -7,20 +7,10 @@ use serin::conversation::stitch::{Footprint, Stitcher};
 use serin::journal::{Exchange, Header};
 use serin::openai::Api;
 
-/// Stands between the request, the answer and the next request.
-const BORDER: &[u8] = b"\n----\n";
+use super::pieces;
+
 /// As many turns as are linked one after another.
 const TURNS: usize = 6;
-
-fn parts(mut input: &[u8]) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    while let Some(at) = input.windows(BORDER.len()).position(|window| window == BORDER) {
-        parts.push(&input[..at]);
-        input = &input[at + BORDER.len()..];
-    }
-    parts.push(input);
-    parts
-}
 
 fn turn(number: usize, request: &[u8], answer: &[u8]) -> Exchange {
     let media = if answer.starts_with(b"{") { "application/json" } else { "text/event-stream" };
@@ -53,7 +43,7 @@ pub fn conversations(input: &[u8]) {
     let key = Key::of_tenant("fuzz");
     let mut stitcher = Stitcher::new(key.clone(), TURNS / 2);
     let mut memo = Memo::new(8, 8);
-    let bodies = parts(input);
+    let bodies = pieces::parts(input);
     for (number, pair) in bodies.chunks(2).take(TURNS).enumerate() {
         let exchange = turn(number, pair[0], pair.get(1).copied().unwrap_or_default());
         let reading = Reading::of(&key, &mut memo, &exchange);

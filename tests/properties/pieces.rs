@@ -22,3 +22,38 @@ pub fn cut(input: &[u8]) -> (Vec<&[u8]>, &[u8]) {
     }
     (pieces, whole)
 }
+
+/// Stands between the request, the answer and the next request.
+const BORDER: &[u8] = b"\n----\n";
+
+/// What stands between borders.
+pub fn parts(mut input: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    while let Some(at) = input.windows(BORDER.len()).position(|window| window == BORDER) {
+        parts.push(&input[..at]);
+        input = &input[at + BORDER.len()..];
+    }
+    parts.push(input);
+    parts
+}
+
+/// Bytes past this are not made longer.
+const LONGEST: usize = 128 << 10;
+
+/// Makes a short input long, for what is done with long ones only. Three bytes that no JSON has stand for more: 1 for a word of
+/// 300 bytes, 2 for a text of 20 KB, 3 for forty small objects with a comma behind each.
+pub fn stretch(input: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(input.len());
+    for byte in input {
+        match byte {
+            _ if out.len() > LONGEST => out.push(*byte),
+            1 => out.extend_from_slice(&[b'w'; 300]),
+            2 => (0..2500u64)
+                .for_each(|line| out.extend_from_slice(format!("{:07x} ", line * line).as_bytes())),
+            3 => (0..40)
+                .for_each(|number| out.extend_from_slice(format!("{{\"n\":{}}},", number % 7).as_bytes())),
+            other => out.push(*other),
+        }
+    }
+    out
+}

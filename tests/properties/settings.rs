@@ -1,6 +1,8 @@
 //! What people write: the configuration, and the small texts in it and on the command line.
 
+use serin::admin::range::{self, Part};
 use serin::config::Config;
+use serin::conversation::Asked;
 use serin::fidelity::tag;
 use serin::metrics::Metrics;
 use serin::redact;
@@ -50,6 +52,43 @@ pub fn words(input: &[u8]) {
     assert_eq!(tag::Key::new([7; 32]).verify(text), None);
     masked(text);
     exposed(text);
+    asked(text);
+    ranged(text);
+}
+
+/// What a list is asked for is understood, or refused in one line that says which word is not; a place in it reads back as it was
+/// given out.
+fn asked(text: &str) {
+    let given = || Some(text.to_owned());
+    let each = [
+        Asked { since: given(), ..Asked::default() },
+        Asked { until: given(), ..Asked::default() },
+        Asked { model: given(), upstream: given(), ..Asked::default() },
+        Asked { flags: vec![text.to_owned()], ..Asked::default() },
+        Asked { verdicts: vec![text.to_owned()], ..Asked::default() },
+        Asked { cursor: given(), ..Asked::default() },
+    ];
+    for asked in each {
+        match asked.filter(u64::MAX) {
+            Ok(filter) => {
+                let Some(place) = filter.after else { continue };
+                let again = Asked { cursor: Some(place.text()), ..Asked::default() }.filter(0);
+                assert_eq!(again.ok().and_then(|filter| filter.after), Some(place));
+            }
+            Err(line) => assert!(!line.is_empty() && !line.contains('\n'), "{line:?}"),
+        }
+    }
+}
+
+/// A part of a body lies in it and is never empty.
+fn ranged(text: &str) {
+    for len in [0, 1, 10, usize::MAX] {
+        for text in [text.to_owned(), format!("bytes={text}")] {
+            if let Part::Of(range) = range::part(Some(text.as_bytes()), len) {
+                assert!(range.start < range.end && range.end <= len, "{range:?} of {len}");
+            }
+        }
+    }
 }
 
 /// A parameter that is not known to be harmless keeps its name and loses its value.

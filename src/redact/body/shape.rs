@@ -5,18 +5,23 @@ const PURPOSE: &[u8] = b"serin body mask v1";
 
 /// Replaces every ASCII letter and digit of a secret by another of its class. What stands behind a backslash stays, so
 /// that escapes of any depth do, and so does everything that is not ASCII. The mask depends on the replaced characters
-/// alone: a secret with `\n` or `\/` in it has the mask it has without the escapes.
+/// alone: a secret with `\n` or `\/` in it has the mask it has without the escapes. A number stays one.
 pub fn mask(key: &[u8; 32], secret: &mut [u8]) {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(PURPOSE);
-    let (mut hexadecimal, mut digits) = (true, false);
+    let (mut hexadecimal, mut digits, mut letters, mut exponents) = (true, false, 0, 0);
     each(secret, |byte| {
         hasher.update(&[*byte]);
+        letters += usize::from(byte.is_ascii_alphabetic());
+        exponents += usize::from(matches!(byte, b'e' | b'E'));
         hexadecimal &= byte.is_ascii_hexdigit();
         digits |= byte.is_ascii_digit();
     });
     // What could be hexadecimal stays so: its readers, and tokenizers, treat it otherwise than words.
-    let letters = if hexadecimal && digits { 6 } else { 26 };
+    let range = if hexadecimal && digits { 6 } else { 26 };
+    // So does what could be a number: outside of quotes JSON has no other secrets, and none that begin with a zero.
+    let number = digits && letters == exponents && letters <= 1;
+    let mut first = number;
     let mut stream = hasher.finalize_xof();
     let mut block = [0; 64];
     let mut used = block.len();
@@ -25,7 +30,12 @@ pub fn mask(key: &[u8; 32], secret: &mut [u8]) {
             stream.fill(&mut block);
             used = 0;
         }
-        *byte = other(*byte, block[used], letters);
+        *byte = match *byte {
+            b'e' | b'E' if number => *byte,
+            b'1'..=b'9' if first => b'1' + (*byte - b'1' + 1 + block[used] % 8) % 9,
+            byte => other(byte, block[used], range),
+        };
+        first = false;
         used += 1;
     });
 }
@@ -107,6 +117,17 @@ mod tests {
             assert_eq!(mask.replacen(kept, "", 1), masked(1, "abcd"), "{mask}");
         }
         assert_eq!(masked(1, r"\u00").len(), 4);
+    }
+
+    #[test]
+    fn a_number_stays_a_number() {
+        for key in 0..50 {
+            for number in ["4111111111111111", "9e12", "1234567890E5", "1.5e+3"] {
+                let mask = masked(key, number);
+                assert!(mask.parse::<f64>().is_ok() && !mask.starts_with('0') && mask != number, "{mask}");
+            }
+        }
+        assert!(!masked(1, "deadbeef12").contains("beef"));
     }
 
     #[test]
