@@ -302,6 +302,14 @@ impl Conversations {
         Ok(self.journal.roll_when_due()?)
     }
 
+    /// Ends the journal's segment.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn roll(&mut self) -> Result<()> {
+        Ok(self.journal.roll()?)
+    }
+
     /// The segment that is written to or will be next; those before it can be sealed.
     pub fn writing(&self) -> u64 {
         self.journal.writing()

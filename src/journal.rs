@@ -40,6 +40,7 @@ mod lsn;
 pub mod pack;
 pub mod piece;
 mod reader;
+pub mod recipient;
 pub mod record;
 pub mod retention;
 mod scan;
@@ -75,6 +76,8 @@ pub enum Error {
     Full { bytes: usize, limit: usize },
     #[error("no readable record {0}; run `serin journal verify`")]
     NoRecord(Lsn),
+    #[error("{segment} is encrypted and its key is not here: {remedy}", segment = .segment.display())]
+    KeyMissing { segment: PathBuf, remedy: String },
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

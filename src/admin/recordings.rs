@@ -187,6 +187,9 @@ pub fn refusal(error: Error) -> Refusal {
         Error::Journal(journal::Error::Missing { .. }) => {
             (StatusCode::NOT_FOUND, "[record] dir", "nothing has been recorded there yet")
         }
+        Error::Journal(journal::Error::KeyMissing { .. }) => {
+            (StatusCode::CONFLICT, "[record] key_file", "give the opened key, or read where it is")
+        }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "[record] dir", "look at the log and at the disk"),
     };
     Refusal::new(status, error.to_string(), place, remedy)

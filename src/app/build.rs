@@ -14,7 +14,7 @@ use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
 use crate::journal::Options;
-use crate::journal::keys::keychain;
+use crate::journal::keys::{KeyError, Keychain};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::clients::Clients;
@@ -69,6 +69,7 @@ pub fn check(config: &Config) -> Result<(), Fault> {
     let files = Files::new(&metrics);
     let (tls, _) = certificates(config, &metrics, &files)?;
     access(config)?;
+    keys(config).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
     let fleet = Fleet::new(config, &metrics, &files);
     fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
@@ -110,7 +111,7 @@ impl Built {
         let passive = passive(config, &metrics, &canaries)?;
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
         canaries.recorder = Some(recorder.clone());
-        let desk = desk(config, &recorder)?;
+        let desk = desk(config, &recorder, writer.keys())?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -211,11 +212,15 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
+/// Keys that segments can be written with, where they are.
+fn keys(config: &Config) -> Result<(), KeyError> {
+    let keys = config.record.keychain()?;
+    if config.record.enabled { keys.may_write() } else { Ok(()) }
+}
+
 /// What was recorded, and who may see it.
-fn desk(config: &Config, recorder: &Recorder) -> Result<admin::Desk, Fault> {
-    let keys = keychain(&config.record.key_file);
-    let keys = keys.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
-    let options = Options { keys: Arc::new(keys), ..config.record.journal() };
+fn desk(config: &Config, recorder: &Recorder, keys: Arc<Keychain>) -> Result<admin::Desk, Fault> {
+    let options = Options { keys, ..config.record.journal() };
     Ok(admin::Desk {
         access: access(config)?,
         audit: admin::audit::Audit::new(config.audit_file()),

@@ -31,11 +31,16 @@ pub fn run(subject: &Subject, how: &How, config: &Config) -> Result<(), Fault> {
     let ways = seal::How::of_level(config.record.seal_level);
     for mut erasure in erase::pending(&dir).map_err(|error| fault(error.into()))? {
         let now = clock::unix_nanos();
-        erase::carry_out(&dir, &*fs, &keys, ways, &mut erasure, now).map_err(|error| fault(error.into()))?;
+        erase::carry_out(&dir, &*fs, &keys, ways, &mut erasure, now).map_err(not_yet)?;
         super::print(&if how.json { json(&told(&erasure))? } else { receipt(&erasure) })?;
     }
     let _ = writeln!(std::io::stderr(), "serin: copies that were made elsewhere are not known here");
     Ok(())
+}
+
+fn not_yet(error: journal::Error) -> Fault {
+    let fault = fault(error.into());
+    Fault { message: format!("no longer shown, and not erased yet: {}", fault.message), ..fault }
 }
 
 /// Whoever records holds the journal: the admin side of that process erases.

@@ -16,7 +16,9 @@ use crate::recorder::secrets::Secrets;
 /// # Errors
 /// A finding where entries could not be used, and where files could not.
 pub fn run(paths: &[PathBuf], format: Option<Format>, dir: &Path, config: &Config) -> Result<(), Fault> {
-    let mut into = Conversations::open_with(dir, options(config)?).map_err(fault)?;
+    let options = options(config)?;
+    options.keys.may_write().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    let mut into = Conversations::open_with(dir, options).map_err(fault)?;
     let mut secrets = (config.record.mode < Mode::Full).then(|| Secrets::new(config.record.parts));
     let mut complain = |bad: &import::Bad| drop(writeln!(std::io::stderr(), "serin: {bad}"));
     let counted = import::run(paths, format, secrets.as_mut(), &mut into, &mut complain).map_err(fault)?;

@@ -12,14 +12,14 @@ use super::recordings::{fault, json, options};
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Restitched};
-use crate::journal::verify::{Proof, verify};
+use crate::journal::verify::{self, Proof, verify};
 use crate::journal::{self, Damage, Keychain, Options};
 
 #[derive(Subcommand)]
 pub enum Command {
     /// Read everything that was recorded and compare each body with the hash noted for it.
     #[command(
-        after_help = "Exits with 1 where something is damaged. May run beside the process that records.\n\nExample: serin journal verify"
+        after_help = "Exits with 1 where something is damaged, and with 66 where nothing is but parts could not be read for want of their keys. May run beside the process that records.\n\nExample: serin journal verify"
     )]
     Verify {
         /// Read this journal instead of the configured one.
@@ -100,7 +100,22 @@ fn open(dir: &Path, options: &Options) -> Result<Conversations, Fault> {
     Conversations::open_with(dir, options.clone()).map_err(fault)
 }
 
+/// What is made of all that was recorded must not be made of a part of it.
+fn need_keys(dir: &Path, options: &Options) -> Result<(), Fault> {
+    match verify::locked(dir, &options.keys).map_err(|error| fault(error.into()))? {
+        None => Ok(()),
+        Some(missing) => {
+            let fault = fault(missing.into());
+            Err(Fault {
+                message: format!("that takes all that was recorded, and {}", fault.message),
+                ..fault
+            })
+        }
+    }
+}
+
 fn restitch(dir: &Path, options: &Options) -> Result<(), Fault> {
+    need_keys(dir, options)?;
     let Restitched { turns, kept, changed } = open(dir, options)?.restitch().map_err(fault)?;
     let kept =
         if kept > 0 { format!("; {kept} stay as they are, their bodies are gone") } else { String::new() };
@@ -108,6 +123,7 @@ fn restitch(dir: &Path, options: &Options) -> Result<(), Fault> {
 }
 
 fn rebuild(dir: &Path, options: &Options) -> Result<(), Fault> {
+    need_keys(dir, options)?;
     let mut conversations = open(dir, options)?;
     let found = conversations.reindex().map_err(fault)?;
     conversations.commit().map_err(fault)?;
@@ -116,18 +132,20 @@ fn rebuild(dir: &Path, options: &Options) -> Result<(), Fault> {
 }
 
 fn prove(dirs: &[PathBuf], keys: &Arc<Keychain>, as_json: bool) -> Result<(), Fault> {
-    let mut broken = Vec::new();
+    let (mut broken, mut locked) = (Vec::new(), None);
     for dir in dirs {
-        let proof = verify(dir, keys).map_err(|error| fault(error.into()))?;
+        let mut proof = verify(dir, keys).map_err(|error| fault(error.into()))?;
         let verified = Verified { dir, sound: proof.is_sound(), proof: &proof };
         super::print(&if as_json { json(&verified)? } else { text(dir, &proof) })?;
-        if !proof.is_sound() {
+        if proof.is_damaged() {
             broken.push(dir.display().to_string());
         }
+        locked = locked.or(proof.first_locked.take());
     }
-    match broken.is_empty() {
-        true => Ok(()),
-        false => Err(Fault::new(
+    match (broken.is_empty(), locked) {
+        (true, None) => Ok(()),
+        (true, Some(first)) => Err(Fault::new(code::UNREADABLE, format!("not all could be read: {first}"))),
+        (false, _) => Err(Fault::new(
             code::FINDING,
             format!(
                 "damaged: {}; what can be read is still served, and what is whole can be copied away",
@@ -141,7 +159,12 @@ fn text(dir: &Path, proof: &Proof) -> String {
     let Proof { segments, exchanges, links, gaps, lost_exchanges, .. } = proof;
     let Damage { skipped_bytes, holes, unreadable_segments, locked_segments, undecodable_frames, torn_bytes } =
         proof.damage;
-    let mut text = format!("{}: {}\n", dir.display(), if proof.is_sound() { "sound" } else { "DAMAGED" });
+    let verdict = match (proof.is_damaged(), locked_segments) {
+        (true, _) => "DAMAGED",
+        (false, 0) => "sound",
+        (false, _) => "sound as far as it could be read",
+    };
+    let mut text = format!("{}: {verdict}\n", dir.display());
     let _ = writeln!(text, "  holds    {exchanges} exchanges and {links} links in {segments} segments");
     let _ = writeln!(
         text,
@@ -167,7 +190,10 @@ fn text(dir: &Path, proof: &Proof) -> String {
         );
     }
     if locked_segments > 0 {
-        let _ = writeln!(text, "  locked   {locked_segments} segments whose key is not here");
+        let _ = writeln!(
+            text,
+            "  locked   {locked_segments} segments whose keys are not here; only their checksums were looked at"
+        );
     }
     if torn_bytes > 0 {
         let _ = writeln!(text, "  end      {torn_bytes} bytes of an unfinished write");

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Error, Sessions};
-use crate::journal::keys::keychain;
 use crate::journal::{self, Options};
 
 /// Which journal, and how it is shown.
@@ -46,12 +45,20 @@ pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
             damage.unreadable_segments
         );
     }
+    if let Some(first) = sessions.first_locked() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "serin: {} segments in {} could not be read, and what is in them may not be listed: {first}",
+            damage.locked_segments,
+            dir.display()
+        );
+    }
     Ok(sessions)
 }
 
 /// How recordings are read and written outside of traffic.
 pub fn options(config: &Config) -> Result<Options, Fault> {
-    let keys = keychain(&config.record.key_file);
+    let keys = config.record.keychain();
     let keys = keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
     // The memory for traffic's records has nothing to do with what may wait here.
     let pending_bytes = Options::default().pending_bytes;
@@ -86,7 +93,9 @@ pub fn fault(error: Error) -> Fault {
         | Error::Near { .. }
         | Error::Ambiguous { .. }
         | Error::UnknownTurn { .. }
-        | Error::Journal(journal::Error::Missing { .. }) => code::UNREADABLE,
+        | Error::Journal(journal::Error::Missing { .. } | journal::Error::KeyMissing { .. }) => {
+            code::UNREADABLE
+        }
         _ => code::IO,
     };
     Fault::new(code, error.to_string())

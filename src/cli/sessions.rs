@@ -1,5 +1,6 @@
 //! `serin sessions`
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Subcommand;
@@ -131,6 +132,9 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
                 None => sessions.show(id),
             };
             let session = session.map_err(fault)?;
+            if let Some(locked) = &session.locked {
+                let _ = writeln!(std::io::stderr(), "serin: {locked}");
+            }
             match how.json {
                 true => json(&session)?,
                 false => render::show(&session, Look { width: super::width(), full: *full }),

@@ -18,6 +18,8 @@ pub struct CaughtUp {
     /// Links for turns that the journal holds without one; a writer appends them.
     pub missing_links: Vec<Link>,
     pub damage: Damage,
+    /// What is said of the first segment whose key is not here.
+    pub first_locked: Option<String>,
     pub records: u64,
     /// Exchanges that had begun, of which no end was recorded; a writer notes that.
     pub interrupted: u64,
@@ -40,6 +42,7 @@ pub fn run(
         more = index.batch(|index| pass.batch(index, reader))?;
     }
     pass.found.damage = reader.damage();
+    pass.found.first_locked = reader.first_locked().map(str::to_owned);
     Ok(pass.found)
 }
 

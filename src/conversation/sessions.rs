@@ -6,7 +6,7 @@ use super::index::{Cursor, Filter, Found, Index, SessionRow};
 use super::reading::Reading;
 use super::source::Source;
 use super::view::{Carried, Outline, Session, SessionLine, Turn, TurnLine};
-use super::{Error, INDEX_FILE, Result};
+use super::{CaughtUp, Error, INDEX_FILE, Result};
 use crate::journal::{self, Capture, Damage, Exchange, Lsn, Options, Reader, Record};
 
 /// A part of a list.
@@ -23,6 +23,7 @@ pub struct Sessions {
     index: Index,
     reader: Reader,
     damage: Damage,
+    first_locked: Option<String>,
 }
 
 impl Sessions {
@@ -31,10 +32,12 @@ impl Sessions {
         let source = Source::open(dir, options);
         let disk = Index::open_read_only(&dir.join(INDEX_FILE));
         if let Some(index) = disk.as_ref()
-            && is_current(index, &source)?
+            && let Some(rest) = is_current(index, &source)?
             && let Some(index) = disk
         {
-            return Ok(Sessions { source, index, reader, damage: Damage::default() });
+            let damage = Damage { locked_segments: rest.damage().locked_segments, ..Damage::default() };
+            let first_locked = rest.first_locked().map(str::to_owned);
+            return Ok(Sessions { source, index, reader, damage, first_locked });
         }
         let mut index = Index::in_memory()?;
         if let Some(disk) = disk
@@ -43,7 +46,8 @@ impl Sessions {
             index = Index::in_memory()?;
         }
         let found = source.follow(&mut index, &mut source.stitcher())?;
-        Ok(Sessions { source, index, reader, damage: found.damage })
+        let CaughtUp { damage, first_locked, .. } = found;
+        Ok(Sessions { source, index, reader, damage, first_locked })
     }
 
     /// Conversations, the one with the latest activity first. Bodies are not read.
@@ -59,7 +63,8 @@ impl Sessions {
         let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?;
         match Index::open_read_only(&dir.join(INDEX_FILE)) {
             Some(index) if reader.replica() == Some(index.watermark()?.replica) => {
-                Ok(Sessions { source: Source::open(dir, options), index, reader, damage: Damage::default() })
+                let (source, damage) = (Source::open(dir, options), Damage::default());
+                Ok(Sessions { source, index, reader, damage, first_locked: None })
             }
             _ => Self::open(dir, options),
         }
@@ -86,14 +91,24 @@ impl Sessions {
     pub fn show(&self, id: &str) -> Result<Session> {
         let id = self.find(id)?;
         let (mut carried, mut memo) = (Carried::default(), self.source.memo());
-        let mut turns = Vec::new();
+        let (mut turns, mut locked, mut why) = (Vec::new(), 0, None);
         for (row, lsn) in self.index.turns(&id)? {
-            let exchange = self.exchange(lsn)?;
+            let exchange = match self.exchange(lsn) {
+                Err(Error::Journal(error @ journal::Error::KeyMissing { .. })) => {
+                    locked += 1;
+                    why.get_or_insert(error);
+                    lost()
+                }
+                read => read?,
+            };
             let reading = Reading::of(&self.source.key, &mut memo, &exchange);
             let inherited = carried.before(&self.source.key, &row, &reading);
             turns.push(Turn::of(&row, &exchange, &reading, &inherited));
         }
-        Ok(Session { id, turns })
+        let count = turns.len();
+        let locked =
+            why.map(|why| format!("{locked} of {count} turns are without what was said in them: {why}"));
+        Ok(Session { id, turns, locked })
     }
 
     /// One turn of a conversation, with what the conversation had before it left out: by its id, the beginning of that, or
@@ -145,17 +160,17 @@ impl Sessions {
         self.damage
     }
 
+    /// What is said of the first segment whose key is not here, of those that had to be read.
+    pub fn first_locked(&self) -> Option<&str> {
+        self.first_locked.as_deref()
+    }
+
     /// The exchange of a number; an empty one where the journal no longer holds it, so that one lost record does not
     /// hide the rest of its conversation.
     fn exchange(&self, lsn: Lsn) -> Result<Exchange> {
         match self.reader.read_at(lsn) {
             Ok(Record::Exchange(exchange)) => Ok(exchange),
-            Ok(_) | Err(journal::Error::NoRecord(_)) => {
-                let mut lost = Exchange::default();
-                lost.set_request_capture(Capture::None);
-                lost.set_response_capture(Capture::None);
-                Ok(lost)
-            }
+            Ok(_) | Err(journal::Error::NoRecord(_)) => Ok(lost()),
             Err(error) => Err(error.into()),
         }
     }
@@ -174,9 +189,18 @@ impl Sessions {
     }
 }
 
-/// Whether an index stands at the end of its journal.
-fn is_current(index: &Index, source: &Source) -> Result<bool> {
+/// What stands for an exchange that cannot be read.
+fn lost() -> Exchange {
+    let mut lost = Exchange::default();
+    lost.set_request_capture(Capture::None);
+    lost.set_response_capture(Capture::None);
+    lost
+}
+
+/// Whether an index stands at the end of its journal, as far as that can be read; and what has found that out.
+fn is_current(index: &Index, source: &Source) -> Result<Option<Reader>> {
     let watermark = index.watermark()?;
     let mut reader = source.read_from(watermark.lsn)?;
-    Ok(reader.replica() == Some(watermark.replica) && reader.next().is_none())
+    let current = reader.replica() == Some(watermark.replica) && reader.next().is_none();
+    Ok(current.then_some(reader))
 }

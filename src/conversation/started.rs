@@ -31,8 +31,10 @@ impl Conversations {
                     self.record(interrupted(exchange), Wish::ALL)?;
                     count += 1;
                 }
-                // It was erased, or cannot be read with the keys at hand.
+                // It was erased or forgotten.
                 Ok(_) | Err(journal::Error::NoRecord(_)) => self.index.end(&id)?,
+                // Whoever has the keys finds it.
+                Err(journal::Error::KeyMissing { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }

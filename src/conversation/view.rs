@@ -32,6 +32,9 @@ pub struct SessionLine {
 pub struct Session {
     pub id: String,
     pub turns: Vec<Turn>,
+    /// Why turns are without what was said in them, where they are encrypted and their key is not here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locked: Option<String>,
 }
 
 /// A conversation without what was said in it.

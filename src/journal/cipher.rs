@@ -3,6 +3,7 @@
 use std::io;
 
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// A key for the segments of one tenant and epoch, with its name.
 #[derive(Clone)]
@@ -58,6 +59,13 @@ impl Cipher {
         payload.truncate(len);
         Some(())
     }
+}
+
+/// Random bytes that nobody can guess.
+pub(super) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).expect("the operating system has random numbers");
+    bytes
 }
 
 fn nonce(sequence: u32) -> Nonce {

@@ -15,7 +15,7 @@ use super::exchange::{Exchange, Part};
 use super::fs::Fs;
 use super::keys::Keychain;
 use super::record::Record;
-use super::scan::Scan;
+use super::scan::{self, Scan};
 use super::seal::{How, describe, rewrite, whole_file};
 use super::segment::{self, Class, SegmentFile};
 use super::{Error, Lsn, Result};
@@ -142,8 +142,12 @@ pub fn pending(dir: &Path) -> Result<Vec<Erasure>> {
 /// Carries an erasure out, and notes its receipt. No segment that is written to may hold anything of it. Interrupted, it is
 /// begun again.
 ///
+/// Where frames are encrypted, no run of the writer refers to what another has written. So what came before the exchanges
+/// and cannot be read needs no key.
+///
 /// # Errors
-/// [`Error::Io`]; what is left is done by the next try.
+/// [`Error::KeyMissing`] where something else cannot be read for want of its key, and [`Error::Io`]; what is left is done by
+/// the next try.
 pub fn carry_out(
     dir: &Path,
     fs: &dyn Fs,
@@ -156,10 +160,23 @@ pub fn carry_out(
     let numbers: HashSet<Lsn> = erasure.turns.iter().map(|(_, lsn)| *lsn).collect();
     let mut erased = Erased { numbers, ids: HashSet::new() };
     erased.ids.extend(erasure.turns.iter().map(|(id, _)| id.clone()));
+    let first = erased.numbers.iter().map(|lsn| lsn.segment()).min().unwrap_or(u64::MAX);
+    let (before, after): (Vec<_>, Vec<_>) = segments.iter().partition(|file| file.number < first);
+    if let Some(missing) = scan::locked(after, keys)? {
+        return Err(missing);
+    }
     let touched = touched(&segments, keys, &erased)?;
     let mut receipt = Receipt { exchanges: erasure.turns.len() as u64, ..Receipt::default() };
     for folder in touched {
-        let files: Vec<&SegmentFile> = segments.iter().filter(|file| file.dir == *folder).collect();
+        let mut locked = 0;
+        for file in before.iter().rev().filter(|file| file.dir == *folder) {
+            if scan::locked([*file], keys)?.is_some() {
+                locked = file.number;
+                break;
+            }
+        }
+        let within = |file: &&SegmentFile| file.dir == *folder && file.number > locked;
+        let files: Vec<&SegmentFile> = segments.iter().filter(within).collect();
         let work = Epoch { files: &files, fs, keys, how, erased: &erased };
         work.erase(&mut receipt)?;
     }
@@ -299,8 +316,8 @@ fn references(exchange: &Exchange, own: Lsn) -> impl Iterator<Item = Lsn> {
 fn each(path: &Path, number: u64, keys: &Keychain, visit: &mut dyn FnMut(Lsn, Record)) -> Result<()> {
     let io = |source| Error::io("read", path, source);
     let mut scan = Scan::open(path, number, keys).map_err(io)?;
-    if scan.header.is_some() && !scan.is_readable() {
-        return Err(io(io::Error::other("its key is needed to erase something in it")));
+    if let Some(missing) = scan.missing(path) {
+        return Err(missing);
     }
     while let Some(frame) = scan.next_frame().map_err(io)? {
         scan.records(&frame).unwrap_or_default().into_iter().for_each(|(lsn, record)| visit(lsn, record));

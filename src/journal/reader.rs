@@ -33,9 +33,9 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Whether something that was written cannot be read. An unfinished write at the end is none.
+    /// Whether something that was written is lost. What only lacks its key is not, nor is an unfinished write at the end.
     pub fn is_loss(&self) -> bool {
-        self.holes + self.unreadable_segments + self.locked_segments + self.undecodable_frames > 0
+        self.holes + self.unreadable_segments + self.undecodable_frames > 0
     }
 }
 
@@ -52,6 +52,7 @@ pub struct Reader {
     whole: bool,
     erased: Erased,
     damage: Damage,
+    first_locked: Option<String>,
 }
 
 impl Reader {
@@ -76,7 +77,20 @@ impl Reader {
         let (ready, damage) = (VecDeque::new(), Damage::default());
         let store = Store::new(dir, keys.clone());
         let (erased, dir) = (Erased::of(dir)?, dir.to_owned());
-        Ok(Reader { dir, keys, store, waiting, current: None, ready, from, whole: true, erased, damage })
+        let (current, first_locked) = (None, None);
+        Ok(Reader {
+            dir,
+            keys,
+            store,
+            waiting,
+            current,
+            ready,
+            from,
+            whole: true,
+            erased,
+            damage,
+            first_locked,
+        })
     }
 
     /// Shows exchanges without their bodies, which is quick.
@@ -100,13 +114,21 @@ impl Reader {
         self.damage
     }
 
+    /// What is said of the first segment whose key is not here.
+    pub fn first_locked(&self) -> Option<&str> {
+        self.first_locked.as_deref()
+    }
+
     /// The exchange, link or gap of that number; an exchange with its bodies.
     ///
     /// # Errors
-    /// [`Error::NoRecord`] where there is none, [`Error::Io`] where a file cannot be read.
+    /// [`Error::NoRecord`] where there is none, [`Error::KeyMissing`] where there may be one, [`Error::Io`] where a file cannot
+    /// be read.
     pub fn read_at(&self, lsn: Lsn) -> Result<Record> {
         let found = self.store.get(lsn, Class::Metadata)?.filter(|record| !self.erased.holds(lsn, record));
-        let mut record = found.ok_or(Error::NoRecord(lsn))?;
+        let Some(mut record) = found else {
+            return Err(self.store.locked(lsn)?.unwrap_or(Error::NoRecord(lsn)));
+        };
         if let Record::Exchange(exchange) = &mut record {
             self.store.fill(exchange, lsn)?;
         }
@@ -159,8 +181,13 @@ impl Reader {
         };
         if scan.header.is_none() {
             self.damage.unreadable_segments += u64::from(scan.len() > 0);
-        } else if !scan.is_readable() {
-            self.damage.locked_segments += 1;
+        } else if let Some(missing) = scan.missing(&path) {
+            let frames = scan.frames().map_err(|source| Error::io("read", &path, source))?;
+            // The numbers are not encrypted: whether all in it was read before is to be seen.
+            if frames.is_none_or(|frames| frames.last().is_some_and(|(first, _)| *first >= self.from)) {
+                self.damage.locked_segments += 1;
+                self.first_locked.get_or_insert_with(|| missing.to_string());
+            }
             return Ok(true);
         }
         let io = |source| Error::io("read", &path, source);

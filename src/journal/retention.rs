@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::fs::Fs;
+use super::keys;
 use super::segment::{self, Class, SegmentFile};
 use super::{Error, Result};
 
@@ -120,7 +121,7 @@ fn tidy(fs: &dyn Fs, folder: &Path) -> Result<()> {
             path.extension().is_some_and(|extension| extension.to_string_lossy().starts_with("damaged"));
         let stale = ends(path, "new")
             || !content && quarantined
-            || !anything && (ends(path, "idx") || ends(path, "key"));
+            || !anything && ["idx"].iter().chain(&keys::ENDINGS).any(|ending| ends(path, ending));
         if stale {
             fs.remove(path).map_err(|source| Error::io("remove", path, source))?;
         }

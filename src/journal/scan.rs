@@ -7,12 +7,12 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::Lsn;
 use super::footer::{self, Footer};
 use super::frame::{Codec, FOOTER, FrameHead, HEAD, MAGIC, RECORDS, payloads, payloads_1};
 use super::keys::Keychain;
 use super::record::Record;
-use super::segment::{Class, FRAMES_START, SegmentHeader};
+use super::segment::{Class, FRAMES_START, SegmentFile, SegmentHeader};
+use super::{Error, Lsn, Result};
 
 /// A frame whose checksum has passed.
 pub struct ScannedFrame {
@@ -56,6 +56,12 @@ impl Scan {
     /// Whether records can be read from its frames: for want of a key they may not be.
     pub fn is_readable(&self) -> bool {
         self.codec.as_ref().is_some_and(Codec::is_readable)
+    }
+
+    /// What is said where that is so; `path` is the file's.
+    pub fn missing(&self, path: &Path) -> Option<Error> {
+        let header = self.header.filter(|_| !self.is_readable())?;
+        Some(Keychain::missing(path, &header.key))
     }
 
     /// Goes to a frame that is known to begin there.
@@ -211,6 +217,29 @@ impl Scan {
         }
         Ok(None)
     }
+}
+
+/// What is said of the first of these segments whose key is not here; `None` where all of them can be read.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn locked<'a>(
+    files: impl IntoIterator<Item = &'a SegmentFile>,
+    keys: &Keychain,
+) -> Result<Option<Error>> {
+    for file in files {
+        let Some(path) = file.classes.first().map(|class| file.path(*class)) else { continue };
+        match Scan::open(&path, file.number, keys) {
+            Ok(scan) => match scan.missing(&path) {
+                Some(missing) => return Ok(Some(missing)),
+                None => {}
+            },
+            // It was sealed or forgotten since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(Error::io("read", &path, source)),
+        }
+    }
+    Ok(None)
 }
 
 fn magics(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {

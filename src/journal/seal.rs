@@ -55,11 +55,13 @@ pub struct Sidecar {
 }
 
 /// What sealing did.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Sealed,
-    /// It is of version 1, of a later one, or encrypted with a key that is not at hand: it stays as it is.
+    /// It is of version 1 or of a later one: it stays as it is.
     Left,
+    /// It is encrypted with a key that is not at hand: it stays as it is.
+    Locked,
 }
 
 /// One of the files in the making.
@@ -86,9 +88,10 @@ pub fn seal(file: &SegmentFile, fs: &dyn Fs, keys: &Keychain, how: How) -> Resul
     let path = file.path(Class::Mixed);
     let io = |source| Error::io("seal", &path, source);
     let mut scan = Scan::open(&path, file.number, keys).map_err(io)?;
-    let Some(header) = scan.header.filter(|header| header.version > 1 && scan.is_readable()) else {
-        return Ok(Outcome::Left);
-    };
+    if scan.missing(&path).is_some() {
+        return Ok(Outcome::Locked);
+    }
+    let Some(header) = scan.header.filter(|header| header.version > 1) else { return Ok(Outcome::Left) };
     let mut seal = Sealing { file, fs, header, keys, how, parts: Vec::new(), sidecar: Sidecar::default() };
     let (mut next, mut behind) = (header.first, FRAMES_START);
     while let Some(frame) = scan.next_frame().map_err(io)? {
@@ -123,9 +126,10 @@ pub fn rewrite(
     let path = file.path(class);
     let io = |source| Error::io("rewrite", &path, source);
     let mut scan = Scan::open(&path, file.number, keys).map_err(io)?;
-    let Some(header) = scan.header.filter(|_| scan.is_readable()) else {
-        return Err(io(io::Error::other("it cannot be read; its key is needed")));
-    };
+    if let Some(missing) = scan.missing(&path) {
+        return Err(missing);
+    }
+    let Some(header) = scan.header else { return Err(io(io::Error::other("it has no readable header"))) };
     let mut part = Part::begin(file, class, fs, &header, keys, how).map_err(io)?;
     while let Some(frame) = scan.next_frame().map_err(io)? {
         for (lsn, kind, payload) in scan.payloads(&frame).unwrap_or_default() {

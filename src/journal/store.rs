@@ -9,7 +9,7 @@ use super::footer::Footer;
 use super::keys::Keychain;
 use super::pack::{self, Found};
 use super::record::Record;
-use super::scan::Scan;
+use super::scan::{self, Scan};
 use super::segment::{self, Class, SegmentFile, SegmentHeader};
 use super::{Error, Exchange, Lsn, Result};
 
@@ -64,6 +64,15 @@ impl Store {
             return Ok(None);
         }
         state.find(lsn, class, &self.keys)
+    }
+
+    /// What is said of the segment that may have a record of that number, where its key is not here.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    pub fn locked(&self, lsn: Lsn) -> Result<Option<Error>> {
+        let file = self.state.borrow_mut().segment_of(lsn)?;
+        scan::locked(&file, &self.keys)
     }
 
     /// Gives an exchange its bodies back, and tells which of them were there.

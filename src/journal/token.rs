@@ -5,14 +5,14 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::keys::random;
+use super::cipher::random;
 use super::{Error, Result};
 use crate::ids;
 
 /// The name of a directory's writer. It tells the journals of several proxies apart, and an index from one that belongs
 /// to another journal.
 pub const REPLICA: &str = "replica";
-/// The secret under which the messages of a journal without encryption are hashed.
+/// The secret under which messages are hashed, where it is not made from a key that wraps.
 pub const MATCH_KEY: &str = "match_key";
 
 /// The value of that name, made at the first call.

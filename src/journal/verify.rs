@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::record::{Capture, Exchange, Record};
-use super::scan::Scan;
+use super::scan::{self, Scan};
 use super::segment::{self, Class, SegmentFile};
 use super::{Damage, Error, Keychain, Lsn, Reader, Result};
 
@@ -41,6 +41,9 @@ pub struct Proof {
     pub first_faults: Vec<Fault>,
     #[serde(flatten)]
     pub damage: Damage,
+    /// What is said of the first segment whose key is not here.
+    #[serde(skip)]
+    pub first_locked: Option<String>,
 }
 
 /// A record that does not hold what it says.
@@ -56,7 +59,12 @@ impl Proof {
     /// Whether everything that was written can be read and is what it was. An unfinished write at the end is no damage: a
     /// process may be writing, or was killed before it had promised anything of it.
     pub fn is_sound(&self) -> bool {
-        self.faults == 0 && !self.damage.is_loss()
+        !self.is_damaged() && self.damage.locked_segments == 0
+    }
+
+    /// Whether something is not what it was. Of what is encrypted with a key that is not here, only checksums tell.
+    pub fn is_damaged(&self) -> bool {
+        self.faults > 0 || self.damage.is_loss()
     }
 
     fn exchange(&mut self, lsn: Lsn, exchange: &Exchange, kept: Kept) {
@@ -106,13 +114,18 @@ impl Proof {
     /// A sealed file must have the hash that stands at its end.
     fn file(&mut self, path: &Path, number: u64, keys: &Keychain) -> Result<()> {
         let io = |source| Error::io("read", path, source);
-        let scan = match Scan::open(path, number, keys) {
+        let mut scan = match Scan::open(path, number, keys) {
             Ok(scan) => scan,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(io(error)),
         };
-        let sealed = scan.header.is_some_and(|header| header.class != Class::Mixed) && scan.is_readable();
-        if sealed && !scan.is_whole().map_err(io)? {
+        let sealed = scan.header.is_some_and(|header| header.class != Class::Mixed);
+        if scan.missing(path).is_some() {
+            while scan.next_frame().map_err(io)?.is_some() {}
+            let tail = if sealed { scan.len().saturating_sub(scan.offset()) } else { 0 };
+            self.damage.holes += scan.holes + u64::from(tail > 0);
+            self.damage.skipped_bytes += scan.skipped + tail;
+        } else if sealed && !scan.is_whole().map_err(io)? {
             let id = path.display().to_string();
             self.fault(Fault {
                 lsn: Lsn::first_of(number),
@@ -183,11 +196,20 @@ pub fn verify(dir: &Path, keys: &Arc<Keychain>) -> Result<Proof> {
             _ => proof.unknown += 1,
         }
     }
+    proof.damage = reader.damage();
+    proof.first_locked = reader.first_locked().map(str::to_owned);
     for file in &days.0 {
         file.classes.iter().try_for_each(|class| proof.file(&file.path(*class), file.number, keys))?;
     }
-    proof.damage = reader.damage();
     Ok(proof)
+}
+
+/// What is said of the first segment of a journal whose key is not here.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn locked(dir: &Path, keys: &Keychain) -> Result<Option<Error>> {
+    scan::locked(&segment::list(dir)?, keys)
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::mode::Mode;
+use crate::journal::keys::{KeyError, Keychain, keychain};
+use crate::journal::recipient::Recipient;
 use crate::journal::retention::Terms;
 use crate::journal::{Options, Sync};
 use crate::units::{Size, Span};
@@ -61,8 +63,11 @@ pub struct Config {
     pub disk_stop: Size,
     /// Room set aside for writing down what is lost on a full disk.
     pub ballast: Size,
-    /// File with the key that the keys of encrypted segments are wrapped with; empty for plain segments.
+    /// File with the key that the keys of encrypted segments are wrapped with, or with keys that were opened; empty for
+    /// neither.
     pub key_file: PathBuf,
+    /// Whom the keys of encrypted segments are written for, a recipient of `age`; empty for nobody.
+    pub recipient: String,
 }
 
 impl Default for Config {
@@ -97,6 +102,7 @@ impl Default for Config {
             disk_stop: Size::mib(512),
             ballast: Size::mib(16),
             key_file: PathBuf::new(),
+            recipient: String::new(),
         }
     }
 }
@@ -135,6 +141,9 @@ impl Config {
             ("ballast", self.ballast, Size(0), Size::mib(1024)),
         ];
         beyond.into_iter().try_for_each(|(key, value, least, most)| within(key, value, least, most))?;
+        if !self.recipient.is_empty() {
+            Recipient::parse(&self.recipient).map_err(|error| error.to_string())?;
+        }
         self.check_memory()
     }
 
@@ -149,6 +158,14 @@ impl Config {
             ("parts", self.parts),
         ];
         counts.into_iter().try_for_each(|(key, count)| within(key, count, 1, MOST))
+    }
+
+    /// The keys of encrypted segments.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn keychain(&self) -> Result<Keychain, KeyError> {
+        keychain(&self.key_file, &self.recipient)
     }
 
     /// How the journal is written, without its keys.

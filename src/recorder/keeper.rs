@@ -1,6 +1,7 @@
 //! The thread that looks after what was written: it seals segments, forgets what is past its time, and watches the room
 //! that is left. What it does takes as long as it takes; nobody waits for it.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use super::Config;
 use super::ledger::Ledger;
 use super::room::{Gauge, Marks, Pressure};
 use crate::clock;
-use crate::journal::erase;
 use crate::journal::fs::Fs;
 use crate::journal::keys::Keychain;
 use crate::journal::retention::{Terms, forget};
 use crate::journal::seal::{How, Outcome, seal};
-use crate::journal::segment;
+use crate::journal::segment::{self, Class};
+use crate::journal::{self, erase};
 
 /// How often it looks at the disk.
 const LOOK: Duration = Duration::from_millis(500);
@@ -60,6 +61,9 @@ struct Keeping {
     /// When each task is due.
     forget_at: Instant,
     seal_at: Instant,
+    /// Segments that cannot be sealed, and erasures that cannot be carried out, with the keys of this run.
+    left: HashMap<PathBuf, Outcome>,
+    waiting: HashSet<String>,
 }
 
 impl Keeper {
@@ -84,6 +88,8 @@ impl Keeper {
             ledger,
             forget_at: now,
             seal_at: now,
+            left: HashMap::new(),
+            waiting: HashSet::new(),
         };
         keeping.look();
         let stop = Arc::new(AtomicBool::new(false));
@@ -92,6 +98,9 @@ impl Keeper {
             while !stopped.load(Relaxed) {
                 keeping.turn();
                 std::thread::park_timeout(LOOK);
+            }
+            if keeping.keys.forgets() {
+                let _ = keeping.seal() && keeping.erase();
             }
         };
         let thread = std::thread::Builder::new().name("serin-keeper".into()).spawn(run)?;
@@ -148,15 +157,20 @@ impl Keeping {
     }
 
     /// Returns whether all went well.
-    fn seal(&self) -> bool {
-        let mut well = true;
+    fn seal(&mut self) -> bool {
+        let (mut well, mut left) = (true, HashMap::new());
         for kept in &self.journals {
             let before = kept.writing.load(Relaxed);
             let Ok(files) = segment::list(&kept.dir) else { continue };
             for file in files.iter().filter(|file| file.is_open() && file.number < before) {
+                let path = file.path(Class::Mixed);
+                if let Some(outcome) = self.left.get(&path) {
+                    left.insert(path, *outcome);
+                    continue;
+                }
                 match seal(file, &*self.fs, &self.keys, self.how) {
                     Ok(Outcome::Sealed) => self.ledger.sealed(),
-                    Ok(Outcome::Left) => {}
+                    Ok(outcome) => drop(left.insert(path, outcome)),
                     Err(error) => {
                         tracing::error!(%error, "a segment could not be sealed; it stays as it is");
                         well = false;
@@ -164,16 +178,35 @@ impl Keeping {
                 }
             }
         }
+        self.leave(left);
         well
     }
 
+    /// Says once of each segment that it stays as it is.
+    fn leave(&mut self, left: HashMap<PathBuf, Outcome>) {
+        let locked = |outcome: &Outcome| matches!(outcome, Outcome::Locked);
+        let mut new = left.iter().filter(|(path, outcome)| locked(outcome) && !self.left.contains_key(*path));
+        if let Some((first, _)) = new.next() {
+            tracing::warn!(
+                segments = 1 + new.count(), first = %first.display(),
+                "segments of an earlier run stay as they are: they are encrypted and their keys are not here"
+            );
+        }
+        self.ledger.locked(left.values().filter(|outcome| locked(outcome)).count());
+        self.left = left;
+    }
+
     /// Carries out what was asked to be erased. Returns whether all went well.
-    fn erase(&self) -> bool {
-        let mut well = true;
+    fn erase(&mut self) -> bool {
+        let (mut well, mut waiting) = (true, HashSet::new());
         for kept in &self.journals {
             let writing = kept.writing.load(Relaxed);
             for mut erasure in erase::pending(&kept.dir).unwrap_or_default() {
                 if erasure.turns.iter().any(|(_, lsn)| lsn.segment() >= writing) {
+                    continue;
+                }
+                if self.waiting.contains(&erasure.id) {
+                    waiting.insert(erasure.id);
                     continue;
                 }
                 let now = clock::unix_nanos();
@@ -184,11 +217,15 @@ impl Keeping {
                     }
                     Err(error) => {
                         tracing::error!(%error, id = erasure.id, "not erased yet; nothing of it is shown");
-                        well = false;
+                        match error {
+                            journal::Error::KeyMissing { .. } => drop(waiting.insert(erasure.id)),
+                            _ => well = false,
+                        }
                     }
                 }
             }
         }
+        self.waiting = waiting;
         well
     }
 

@@ -319,6 +319,13 @@ impl Lane {
         if lost > 0 {
             tracing::error!(lost, "records could not be written before the end");
         }
+        // Only this run can seal what it has written for a recipient.
+        if self.options.keys.forgets() {
+            if let Some(Err(error)) = self.journal.as_mut().map(Conversations::roll) {
+                tracing::error!(%error, "the last segment could not be ended, and will not be sealed");
+            }
+            self.tell();
+        }
     }
 
     /// Says once that recording fails; the counters say how much is lost.
@@ -349,6 +356,13 @@ fn open(dir: &Path, options: &Options) -> conversation::Result<Conversations> {
             dir = %dir.display(), holes = damage.holes, skipped_bytes = damage.skipped_bytes,
             unreadable_segments = damage.unreadable_segments, undecodable_frames = damage.undecodable_frames,
             "the journal is damaged; what could be read is there"
+        );
+    }
+    if damage.locked_segments > 0 {
+        tracing::warn!(
+            dir = %dir.display(), segments = damage.locked_segments, first = ?found.first_locked,
+            "encrypted segments could not be read, and the index may lack what is in them; with their keys opened \
+             `serin journal rebuild` adds it"
         );
     }
     Ok(journal)

@@ -114,6 +114,7 @@ struct Books {
     free: IntGauge,
     pressure: IntGauge,
     sealed: IntCounter,
+    locked: IntGauge,
     forgotten: IntCounter,
     erased: IntCounter,
     pulse: Pulse,
@@ -218,6 +219,10 @@ impl Ledger {
                 "How little is recorded for want of room: 0 all, 1 no streams, 2 no bodies, 3 nothing.",
             ),
             sealed: metrics.counter("serin_recorder_sealed_segments_total", "Segments sealed."),
+            locked: metrics.gauge(
+                "serin_recorder_locked_segments",
+                "Segments that are not sealed because they are encrypted and their keys are not here.",
+            ),
             forgotten: metrics.counter(
                 "serin_recorder_forgotten_bytes_total",
                 "Bytes removed because their time was over.",
@@ -366,6 +371,11 @@ impl Ledger {
 
     pub fn sealed(&self) {
         self.0.sealed.inc();
+    }
+
+    /// So many segments cannot be sealed for want of their keys.
+    pub fn locked(&self, segments: usize) {
+        self.0.locked.set(i64::try_from(segments).unwrap_or(i64::MAX));
     }
 
     pub fn erased(&self, exchanges: u64) {

@@ -23,7 +23,7 @@ use crate::conversation;
 use crate::conversation::reading::{Reading, judge};
 use crate::journal::Options;
 use crate::journal::fs::{Fs, Real};
-use crate::journal::keys::{KeyError, keychain};
+use crate::journal::keys::{KeyError, Keychain};
 use crate::journal::record::{Capture, End, Exchange, Origin};
 use crate::openai::outline::Outline;
 
@@ -35,7 +35,10 @@ const NAP: Duration = Duration::from_millis(5);
 
 /// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable. With it goes the
 /// keeper's.
-pub struct Writer(Option<(JoinHandle<()>, Keeper)>);
+pub struct Writer {
+    running: Option<(JoinHandle<[Lane; 2]>, Keeper)>,
+    keys: Arc<Keychain>,
+}
 
 /// Why recording cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -62,18 +65,19 @@ pub fn start_on(
     fs: Arc<dyn Fs>,
 ) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
+    let keys = Arc::new(config.keychain()?);
     if !config.enabled {
-        return Ok((Recorder::new(None, budget, ledger, config), Writer(None)));
+        return Ok((Recorder::new(None, budget, ledger, config), Writer { running: None, keys }));
     }
-    let options = Options { keys: Arc::new(keychain(&config.key_file)?), fs: fs.clone(), ..config.journal() };
+    keys.may_write()?;
+    let options = Options { keys: keys.clone(), fs: fs.clone(), ..config.journal() };
     let gauge = Gauge::default();
     let kept = [config.dir.clone(), config.dir.join("canary")].map(Kept::new);
     let lane = |kept: &Kept, origin| {
         Lane::open(kept.clone(), origin, options.clone(), config, ledger.clone(), gauge.clone())
     };
     let lanes = [lane(&kept[0], Origin::Client)?, lane(&kept[1], Origin::Canary)?];
-    let keys = options.keys.clone();
-    let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
+    let keeper = Keeper::start(config, kept.to_vec(), fs, keys.clone(), gauge.clone(), ledger.clone());
     let keeper = keeper.map_err(Error::Thread)?;
     let (sender, receiver) = sync_channel(config.queue);
     let (begun, watch) = Watch::new(config.queue, config.start_after.0, ledger.clone());
@@ -83,21 +87,32 @@ pub fn start_on(
     let run = move || run(&receiver, watch, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
-    Ok((recorder, Writer(Some((thread, keeper)))))
+    Ok((recorder, Writer { running: Some((thread, keeper)), keys }))
 }
 
 impl Writer {
     /// Waits until everything offered so far is durable. Every [`Recorder`] must be gone, or this waits for ever.
     pub fn join(self) {
-        if let Some(Err(_)) = self.0.map(|(thread, _keeper)| thread.join()) {
+        let Some((thread, keeper)) = self.running else { return };
+        let lanes = thread.join();
+        if lanes.is_err() {
             tracing::error!(
                 "the recorder's thread died; the journal on disk is intact up to its last commit"
             );
         }
+        // What it does last, it does while the journals are still ours.
+        drop(keeper);
+        drop(lanes);
+    }
+
+    /// The keys of what is recorded, those of this run among them.
+    pub fn keys(&self) -> Arc<Keychain> {
+        self.keys.clone()
     }
 }
 
-fn run(queue: &Receiver<Work>, mut watch: Watch, mut lanes: [Lane; 2], mut desk: Desk) {
+/// Returns the lanes, as whoever has them has the journals' locks.
+fn run(queue: &Receiver<Work>, mut watch: Watch, mut lanes: [Lane; 2], mut desk: Desk) -> [Lane; 2] {
     loop {
         let now = clock::now();
         desk.ledger.pulse().beat(now);
@@ -126,7 +141,8 @@ fn run(queue: &Receiver<Work>, mut watch: Watch, mut lanes: [Lane; 2], mut desk:
             }
         }
         if over {
-            return lanes.iter_mut().for_each(Lane::give_up);
+            lanes.iter_mut().for_each(Lane::give_up);
+            return lanes;
         }
     }
 }

@@ -3,6 +3,7 @@
 mod support;
 
 mod a_fault_stays_where_it_is;
+mod a_proxy_writes_what_it_cannot_read;
 mod ambiguous_requests_are_refused;
 mod answers_come_from_the_embedded_engine;
 mod bad_input_is_one_clear_line;

@@ -20,6 +20,8 @@ pub fn command(dir: &Path) -> Command {
 pub struct Program {
     child: Child,
     errors: Option<BufReader<ChildStderr>>,
+    /// What it said before it listened.
+    pub begun: String,
     pub traffic: SocketAddr,
     pub admin: SocketAddr,
 }
@@ -48,8 +50,9 @@ impl Program {
     pub fn start_into(mut command: Command, output: Stdio) -> Self {
         let mut child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
+        let (mut line, mut begun) = (String::new(), String::new());
         loop {
+            begun.push_str(&line);
             line.clear();
             assert!(errors.read_line(&mut line).unwrap() > 0, "serin ended before it listened");
             if line.contains("listening") {
@@ -61,7 +64,7 @@ impl Program {
                 line.split(&format!("{name}=")).nth(1).unwrap_or_else(|| panic!("no {name} in {line:?}"));
             value.split_whitespace().next().unwrap().parse().unwrap()
         };
-        Self { traffic: address("traffic"), admin: address("admin"), child, errors: Some(errors) }
+        Self { traffic: address("traffic"), admin: address("admin"), child, errors: Some(errors), begun }
     }
 
     pub fn pid(&self) -> u32 {
