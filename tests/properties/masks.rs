@@ -36,10 +36,11 @@ pub fn masks(input: &[u8]) {
         mild(body, MASKS.mask_stream(&KEY, body, class).as_ref());
     }
     let secret = planted(head[3]);
-    if let Ok(text) = std::str::from_utf8(rest) {
-        plant(text, &secret, usize::from(head[0] / 2));
+    // Nobody can know it for a secret where it stands alone, as a fuzzer that has learned it may write it.
+    if rest.windows(secret.1.len()).all(|window| window != secret.1.as_bytes()) {
+        plant(rest, &secret, usize::from(head[0] / 2));
+        streamed(head[2], rest, &secret);
     }
-    streamed(&head[2..], rest, &secret);
     kept(&bodies, CODINGS[usize::from(head[1]) % CODINGS.len()]);
 }
 
@@ -80,7 +81,8 @@ fn mild(before: &[u8], masked: Option<&Masked>) {
 }
 
 /// A secret in a text, and in a text within JSON, does not stay.
-fn plant(text: &str, (begins, secret): &(&str, String), at: usize) {
+fn plant(text: &[u8], (begins, secret): &(&str, String), at: usize) {
+    let Ok(text) = std::str::from_utf8(text) else { return };
     let at = (0..=text.len().min(at * 32)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let text = format!("{} {begins}{secret} {}", &text[..at], &text[at..]);
     let once = json!({"messages": [{"role": "user", "content": text}]}).to_string();
@@ -94,13 +96,13 @@ fn plant(text: &str, (begins, secret): &(&str, String), at: usize) {
 }
 
 /// What is found in a text is masked in the stream that says it, wherever that is cut.
-fn streamed(head: &[u8], input: &[u8], (begins, secret): &(&str, String)) {
+fn streamed(api: u8, input: &[u8], (begins, secret): &(&str, String)) {
     let (cuts, whole) = pieces::cut(input);
     let Ok(text) = std::str::from_utf8(whole) else { return };
     let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let text = format!("{} {begins}{secret} {}", &text[..middle], &text[middle..]);
     let words = words(&text, &cuts);
-    let body: String = words.iter().map(|word| format!("data: {}\n\n", event(head[0], word))).collect();
+    let body: String = words.iter().map(|word| format!("data: {}\n\n", event(api, word))).collect();
     let masked = MASKS.mask_stream(&KEY, body.as_bytes(), Class::Secret).expect("a secret is in there");
     mild(body.as_bytes(), Some(&masked));
     if !masked.complete {

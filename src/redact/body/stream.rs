@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::cover::Cover;
 use super::{Class, Masks, scan, shape};
 use crate::alike::Template;
 
@@ -53,18 +54,34 @@ pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across 
     let mut across = Across { pieces: Vec::new(), complete: true, new };
     // A lane of one string is found by looking at the body as it is.
     for lane in lanes.values().filter(|lane| lane.parts.len() > 1) {
+        let mut covered = Cover::default();
+        let mut note = |rule, (range, mask): (Range<usize>, Vec<u8>)| {
+            for left in covered.outside(range.clone()) {
+                let share = mask[left.start - range.start..left.end - range.start].to_vec();
+                across.pieces.push((rule, left, share));
+            }
+            covered.add(range);
+        };
+        let mut search = |text: &[u8], note: &mut dyn FnMut(usize, Range<usize>, &[u8])| {
+            let found = scan::find(masks, text, class);
+            for find in found.finds {
+                let mut secret = text[find.range.clone()].to_vec();
+                shape::mask(key, &mut secret);
+                note(find.rule, find.range, &secret);
+            }
+            across.complete &= found.complete;
+        };
         let growing = lane.last_where_growing();
-        let text = growing.clone().map_or(lane.text.as_slice(), |last| &lane.text[last]);
-        let found = scan::find(masks, text, class);
-        across.complete &= found.complete;
-        for find in found.finds {
-            let mut secret = text[find.range.clone()].to_vec();
-            shape::mask(key, &mut secret);
-            let pieces: Vec<_> = match growing {
-                Some(_) => lane.beginnings(find.range, &secret).collect(),
-                None => lane.pieces(find.range, &secret).collect(),
-            };
-            across.pieces.extend(pieces.into_iter().map(|(range, mask)| (find.rule, range, mask)));
+        if let Some(last) = &growing {
+            search(&lane.text[last.clone()], &mut |rule, range, mask| {
+                lane.beginnings(range, mask).for_each(|piece| note(rule, piece));
+            });
+        }
+        // The second of two strings may begin with the first and yet go on from it.
+        if growing.is_none() || lane.parts.len() == 2 {
+            search(&lane.text, &mut |rule, range, mask| {
+                lane.pieces(range, mask).for_each(|piece| note(rule, piece));
+            });
         }
     }
     across

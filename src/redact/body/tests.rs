@@ -263,6 +263,22 @@ fn a_secret_is_masked_in_events_that_say_everything_from_the_beginning() {
     assert_eq!(after, wanted);
 }
 
+/// Two strings may be a beginning and the whole, or two pieces that happen to begin alike.
+#[test]
+fn a_secret_in_two_pieces_that_begin_alike_is_masked() {
+    for template in ["aa{h30}-us21", "{=AAAAAAAA}AAAAAAAAAAAAAA{=Zq7}{a77}"] {
+        let text = fill(template).text;
+        let first = text.bytes().take_while(|byte| *byte == text.as_bytes()[0]).count() / 2;
+        let event = |word: &str| {
+            format!("data: {}\n\n", serde_json::json!({"choices": [{"delta": {"content": word}}]}))
+        };
+        let body = event(&text[..first]) + &event(&text[first..]);
+        let found = masks().mask_stream(&KEY, body.as_bytes(), Class::Secret).expect("found");
+        let after = assembled(&String::from_utf8(found.bytes).unwrap());
+        assert_eq!(after, masked(&text, Class::Secret), "{text}");
+    }
+}
+
 /// Events that differ in one word only are not looked at one by one.
 #[test]
 fn a_secret_beside_the_words_or_whole_in_one_of_them_is_masked() {
