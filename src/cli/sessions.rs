@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::recordings::{How, fault, json, open};
+use super::whose::Whose;
 use super::{delete, import};
 use crate::app::{Fault, code};
 use crate::clock;
@@ -63,6 +64,8 @@ pub enum Command {
         /// Into this journal instead of the configured one; it is made where there is none.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        whose: Whose,
     },
 }
 
@@ -137,8 +140,8 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
             }
         }
         Command::Delete { subject, how } => return delete::run(subject, how, config),
-        Command::Import { paths, format, dir } => {
-            return import::run(paths, *format, dir.as_ref().unwrap_or(&config.record.dir), config);
+        Command::Import { paths, format, dir, whose } => {
+            return import::run(paths, *format, whose.one(dir.as_deref(), config)?);
         }
     };
     super::print(&text)

@@ -44,6 +44,14 @@ pub fn keychain(path: &Path) -> std::result::Result<Keychain, KeyError> {
     keychain_of(path, std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).as_deref())
 }
 
+/// The keychain of a key file, whatever the environment holds.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn keychain_of_file(path: &Path) -> std::result::Result<Keychain, KeyError> {
+    keychain_of(path, None)
+}
+
 fn keychain_of(path: &Path, variable: Option<&OsStr>) -> std::result::Result<Keychain, KeyError> {
     let secret = |text: &str| ids::unhex(text.trim()).and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     let chain = |secret: [u8; 32]| Keychain::wrapping(&secret);
@@ -80,6 +88,12 @@ impl Keychain {
         let unbound = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are the key's length");
         let matching = Some(blake3::derive_key("serin 2026 match key from the operator's key", secret));
         Keychain { wrapping: Some(LessSafeKey::new(unbound)), matching, known: Mutex::default() }
+    }
+
+    /// The same, with a secret for messages that no other tenant has.
+    pub fn of_tenant(mut self, name: &str) -> Keychain {
+        self.matching = self.matching.map(|secret| *blake3::keyed_hash(&secret, name.as_bytes()).as_bytes());
+        self
     }
 
     pub fn encrypts(&self) -> bool {

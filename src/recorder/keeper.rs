@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::Config;
 use super::ledger::Ledger;
 use super::room::{Gauge, Marks, Pressure};
+use super::tenant::Tenant;
 use crate::clock;
 use crate::journal::erase;
 use crate::journal::fs::Fs;
@@ -30,6 +31,9 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Kept {
     pub dir: PathBuf,
+    keys: Arc<Keychain>,
+    /// For how long its records are kept.
+    terms: Terms,
     /// The segment that is written to; those before it can be sealed.
     pub writing: Arc<AtomicU64>,
     /// Whether exchanges were forgotten since the index was last told.
@@ -37,8 +41,10 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub fn new(dir: PathBuf) -> Kept {
-        Kept { dir, writing: Arc::default(), forgotten: Arc::default() }
+    /// The journal of a tenant that lies in that folder.
+    pub fn new(dir: PathBuf, tenant: &Tenant) -> Kept {
+        let (keys, terms) = (tenant.options.keys.clone(), tenant.config.terms());
+        Kept { dir, keys, terms, writing: Arc::default(), forgotten: Arc::default() }
     }
 }
 
@@ -51,9 +57,7 @@ pub struct Keeper {
 struct Keeping {
     journals: Vec<Kept>,
     fs: Arc<dyn Fs>,
-    keys: Arc<Keychain>,
     how: How,
-    terms: Terms,
     marks: Marks,
     gauge: Gauge,
     ledger: Ledger,
@@ -68,7 +72,6 @@ impl Keeper {
         config: &Config,
         journals: Vec<Kept>,
         fs: Arc<dyn Fs>,
-        keys: Arc<Keychain>,
         gauge: Gauge,
         ledger: Ledger,
     ) -> io::Result<Keeper> {
@@ -76,9 +79,7 @@ impl Keeper {
         let mut keeping = Keeping {
             journals,
             fs,
-            keys,
             how: How::of_level(config.seal_level),
-            terms: config.terms(),
             marks: Marks::of(config),
             gauge,
             ledger,
@@ -154,7 +155,7 @@ impl Keeping {
             let before = kept.writing.load(Relaxed);
             let Ok(files) = segment::list(&kept.dir) else { continue };
             for file in files.iter().filter(|file| file.is_open() && file.number < before) {
-                match seal(file, &*self.fs, &self.keys, self.how) {
+                match seal(file, &*self.fs, &kept.keys, self.how) {
                     Ok(Outcome::Sealed) => self.ledger.sealed(),
                     Ok(Outcome::Left) => {}
                     Err(error) => {
@@ -177,7 +178,7 @@ impl Keeping {
                     continue;
                 }
                 let now = clock::unix_nanos();
-                match erase::carry_out(&kept.dir, &*self.fs, &self.keys, self.how, &mut erasure, now) {
+                match erase::carry_out(&kept.dir, &*self.fs, &kept.keys, self.how, &mut erasure, now) {
                     Ok(receipt) => {
                         self.ledger.erased(receipt.exchanges);
                         tracing::info!(id = erasure.id, exchanges = receipt.exchanges, "erased");
@@ -194,7 +195,7 @@ impl Keeping {
 
     fn forget(&self) {
         for kept in &self.journals {
-            match forget(&kept.dir, &*self.fs, &self.terms, clock::unix_nanos()) {
+            match forget(&kept.dir, &*self.fs, &kept.terms, clock::unix_nanos()) {
                 Ok(forgotten) => {
                     self.ledger.forgot(forgotten.bytes);
                     if forgotten.metadata {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use super::lane::Lane;
 use super::ledger::{Bare, Ledger};
 use super::mode::Mode;
 use super::passive::{Job, Passive, Seen, Skipped, Turn};
+use super::queue::{self, Queued};
 use super::room::Gauge;
 use super::secrets::Secrets;
+use super::tenant::{self, Tenant};
 use super::{Config, Offered, Recorder, Work};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation;
 use crate::conversation::reading::{Reading, judge};
-use crate::journal::Options;
 use crate::journal::fs::{Fs, Real};
-use crate::journal::keys::{KeyError, keychain};
 use crate::journal::record::{Capture, End, Exchange, Origin};
 use crate::openai::outline::Outline;
 
@@ -44,44 +44,93 @@ pub enum Error {
     #[error("its thread cannot be started: {0}")]
     Thread(io::Error),
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Tenant(#[from] tenant::Error),
 }
 
-/// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
-/// switched off, nothing is opened. `passive` checks what was recorded.
-pub fn start(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Error> {
-    start_on(config, ledger, passive, Arc::new(Real))
+/// Opens the journals: the default tenant's, and in directories of their own those of the other tenants and of the
+/// canaries; and starts the writer. With recording switched off, nothing is opened. `passive` checks what was recorded.
+pub fn start(
+    config: &Config,
+    tenants: &[tenant::Config],
+    ledger: Ledger,
+    passive: Option<Passive>,
+) -> Result<(Recorder, Writer), Error> {
+    start_on(config, tenants, ledger, passive, Arc::new(Real))
 }
 
 /// As [`start`], on a file system of the caller's.
 pub fn start_on(
     config: &Config,
+    tenants: &[tenant::Config],
     ledger: Ledger,
     passive: Option<Passive>,
     fs: Arc<dyn Fs>,
 ) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
-    if !config.enabled {
-        return Ok((Recorder::new(None, budget, ledger, config), Writer(None)));
-    }
-    let options = Options { keys: Arc::new(keychain(&config.key_file)?), fs: fs.clone(), ..config.journal() };
-    let gauge = Gauge::default();
-    let kept = [config.dir.clone(), config.dir.join("canary")].map(Kept::new);
-    let lane = |kept: &Kept, origin| {
-        Lane::open(kept.clone(), origin, options.clone(), config, ledger.clone(), gauge.clone())
+    let all = Tenant::all(config, tenants)?;
+    let own = |tenant: &Tenant| match tenant.name.as_str() {
+        tenant::DEFAULT => ledger.clone(),
+        name => ledger.of_tenant(name),
     };
-    let lanes = [lane(&kept[0], Origin::Client)?, lane(&kept[1], Origin::Canary)?];
-    let keys = options.keys.clone();
-    let keeper = Keeper::start(config, kept.to_vec(), fs, keys, gauge.clone(), ledger.clone());
-    let keeper = keeper.map_err(Error::Thread)?;
-    let (sender, receiver) = sync_channel(config.queue);
-    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config);
-    let desk =
-        Desk { secrets: Secrets::new(config.parts), unstored: config.unstored, ledger, budget, passive };
-    let run = move || run(&receiver, lanes, desk);
+    let ledgers: Vec<Ledger> = all.iter().map(own).collect();
+    if !config.enabled {
+        return Ok((Recorder::new(&all, &ledgers, &budget, None), Writer(None)));
+    }
+    for orphan in tenant::orphans(&config.dir, tenants) {
+        let dir = orphan.display();
+        tracing::warn!(%dir, "belongs to no [[tenant]]: what lies there is neither shown nor forgotten; name it again or remove it");
+    }
+    let gauge = Gauge::default();
+    let (lanes, kept) = lanes(config, &all, &ledgers, &fs, &gauge)?;
+    let keeper = Keeper::start(config, kept, fs, gauge, ledger.clone()).map_err(Error::Thread)?;
+    let (doors, canaries, queue) = queue::bounded(config.queue, all.len());
+    let recorder = Recorder::new(&all, &ledgers, &budget, Some((doors, canaries)));
+    let desk = Desk { secrets: Secrets::new(config.parts), ledger, budget, passive };
+    let run = move || run(&queue, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
     Ok((recorder, Writer(Some((thread, keeper)))))
+}
+
+/// Opens every journal, for writing and for the keeper.
+fn lanes(
+    config: &Config,
+    tenants: &[Tenant],
+    ledgers: &[Ledger],
+    fs: &Arc<dyn Fs>,
+    gauge: &Gauge,
+) -> Result<(Lanes, Vec<Kept>), Error> {
+    let mut all = Vec::new();
+    let mut open = |dir, origin, tenant: &Tenant, ledger: &Ledger| {
+        let kept = Kept::new(dir, tenant);
+        all.push(kept.clone());
+        Lane::open(kept, origin, tenant, fs.clone(), ledger.clone(), gauge.clone())
+    };
+    let canaries = open(config.dir.join("canary"), Origin::Canary, &tenants[0], &ledgers[0])?;
+    let own = tenants.iter().zip(ledgers);
+    let tenants = own.map(|(tenant, ledger)| open(tenant.config.dir.clone(), Origin::Client, tenant, ledger));
+    let tenants = tenants.collect::<Result<_, _>>()?;
+    Ok((Lanes { tenants, canaries }, all))
+}
+
+/// The journals that are written to.
+struct Lanes {
+    /// In the order of [`Tenant::all`].
+    tenants: Vec<Lane>,
+    canaries: Lane,
+}
+
+impl Lanes {
+    fn of(&mut self, origin: Origin, tenant: usize) -> &mut Lane {
+        match origin {
+            Origin::Client => &mut self.tenants[tenant],
+            Origin::Canary => &mut self.canaries,
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.tenants.iter_mut().chain(std::iter::once(&mut self.canaries))
+    }
 }
 
 impl Writer {
@@ -95,41 +144,45 @@ impl Writer {
     }
 }
 
-fn run(queue: &Receiver<Work>, mut lanes: [Lane; 2], mut desk: Desk) {
+fn run(queue: &Receiver<Queued>, mut lanes: Lanes, mut desk: Desk) {
+    let mut idle_at = clock::now();
     loop {
         let now = clock::now();
         desk.ledger.pulse().beat(now);
-        let due = lanes.iter().filter_map(|lane| lane.due).min();
+        let due = lanes.all().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {
-            Ok(work) => {
-                do_it(work, &mut lanes, &mut desk);
+            Ok(Queued { tenant, work, .. }) => {
+                do_it(work, tenant, &mut lanes, &mut desk);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
         desk.ledger.queue_bytes(desk.budget.used());
-        desk.flag(&mut lanes[0], over);
+        desk.flag(&mut lanes, over);
         let now = clock::now();
-        for lane in &mut lanes {
+        let idle = now >= idle_at;
+        if idle {
+            idle_at = now + IDLE;
+        }
+        for lane in lanes.all() {
             if over || lane.is_due(now) {
                 lane.commit();
-            } else if lane.due.is_none() {
+            } else if idle && lane.due.is_none() {
                 lane.idle();
             }
         }
         if over {
-            return lanes.iter_mut().for_each(Lane::give_up);
+            return lanes.all().for_each(Lane::give_up);
         }
     }
 }
 
-fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
-    let of = |origin| usize::from(origin == Origin::Canary);
+fn do_it(work: Work, tenant: usize, lanes: &mut Lanes, desk: &mut Desk) {
     match work {
         Work::Record(mut offered) => {
-            let lane = &mut lanes[of(offered.exchange.origin())];
+            let lane = lanes.of(offered.exchange.origin(), tenant);
             lane.come_back();
             let leases = Arc::new(std::mem::take(&mut offered.leases));
             let Looked { outline, reading, seen } = desk.look(lane, &mut offered, &leases);
@@ -138,17 +191,19 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
             if let (Some(seen), Some(reading), Some(place), Some(passive)) =
                 (seen, reading, place, &desk.passive)
             {
-                passive.offer(Job::Turn(Box::new(Turn { seen, reading, place })));
+                passive.offer(Job::Turn(Box::new(Turn { tenant, seen, reading, place })));
             }
         }
-        Work::Flag(origin, flag) => lanes[of(origin)].flag(flag),
+        Work::Flag(origin, flag) => lanes.of(origin, tenant).flag(flag),
         // Who asked may have gone away since.
-        Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
+        Work::Erase { origin, subject, reply } => {
+            drop(reply.try_send(lanes.of(origin, tenant).erase(&subject)));
+        }
     }
 }
 
 /// The next thing to do, or [`RecvTimeoutError::Timeout`] when it is time to look around.
-fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Work, RecvTimeoutError> {
+fn next(queue: &Receiver<Queued>, pending: bool, patience: Duration) -> Result<Queued, RecvTimeoutError> {
     if !pending {
         return queue.recv_timeout(patience);
     }
@@ -165,8 +220,6 @@ fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Wor
 /// What is done with every exchange, whoever's it is.
 struct Desk {
     secrets: Secrets,
-    /// How much is kept of what is not to be stored.
-    unstored: Mode,
     ledger: Ledger,
     budget: Budget,
     passive: Option<Passive>,
@@ -182,10 +235,11 @@ struct Looked {
 
 impl Desk {
     /// Writes down what the checks have found; at the end, all that they still find.
-    fn flag(&mut self, clients: &mut Lane, over: bool) {
-        self.passive.iter().flat_map(Passive::flags).for_each(|flag| clients.flag(flag));
+    fn flag(&mut self, lanes: &mut Lanes, over: bool) {
+        let mut flag = |(tenant, flag)| lanes.of(Origin::Client, tenant).flag(flag);
+        self.passive.iter().flat_map(Passive::flags).for_each(&mut flag);
         if over && let Some(passive) = self.passive.take() {
-            passive.end().into_iter().for_each(|flag| clients.flag(flag));
+            passive.end().into_iter().for_each(flag);
         }
     }
 
@@ -206,7 +260,7 @@ impl Desk {
             complete(&mut offered.exchange, reading, &self.ledger);
         }
         let (mode, why) = match (opaque, unstored) {
-            (_, true) if self.unstored < offered.mode => (self.unstored, Bare::Unstored),
+            (_, true) if lane.unstored() < offered.mode => (lane.unstored(), Bare::Unstored),
             (true, _) if offered.mode.keeps_bodies() => (Mode::Hash, Bare::Opaque),
             _ => (offered.mode, offered.asked),
         };
