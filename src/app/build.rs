@@ -65,6 +65,12 @@ pub struct Built {
 
 /// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
 pub fn check(config: &Config) -> Result<(), Fault> {
+    tenants(config)?;
+    check_again(config)
+}
+
+/// As [`check`], for a Serin that runs: keys of recordings are read at start only, and may have been taken away since.
+pub fn check_again(config: &Config) -> Result<(), Fault> {
     let metrics = Metrics::default();
     let files = Files::new(&metrics);
     let (tls, _) = certificates(config, &metrics, &files)?;
@@ -124,7 +130,7 @@ impl Built {
             originals,
             embedded: embedded.clone(),
             recorder: recorder.clone(),
-            tenants: tenants(config, &tag_key)?,
+            tenants: told_apart(config, &tag_key)?,
             accounts: accounts.clone(),
             tag_key: tag_key.clone(),
             settings: settings(config),
@@ -218,8 +224,14 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
 }
 
 /// Whose clients are, told under a secret of this process.
-fn tenants(config: &Config, key: &tag::Key) -> Result<Arc<Tenants>, Fault> {
+fn told_apart(config: &Config, key: &tag::Key) -> Result<Arc<Tenants>, Fault> {
     Tenants::read(&config.tenant, key.derive("tenants")).map(Arc::new).map_err(whose)
+}
+
+/// Who is recorded, with the keys that it takes.
+fn tenants(config: &Config) -> Result<Vec<Tenant>, Fault> {
+    let tenants = Tenant::all(&config.record, &config.tenant);
+    tenants.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
 }
 
 /// Why clients cannot be told apart.
@@ -233,13 +245,11 @@ pub fn whose(error: tenants::Error) -> Fault {
 
 /// What was recorded, and who may see it.
 fn desk(config: &Config, recorder: &Recorder) -> Result<admin::Desk, Fault> {
-    let tenants = Tenant::all(&config.record, &config.tenant);
-    let tenants = tenants.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
     Ok(admin::Desk {
         access: access(config)?,
         audit: admin::audit::Audit::new(config.audit_file()),
         recorder: recorder.clone(),
-        recordings: admin::Recordings::new(tenants),
+        recordings: admin::Recordings::new(tenants(config)?),
     })
 }
 

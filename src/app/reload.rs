@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
-use super::build::{check, settings, whose};
+use super::build::{check_again, settings, whose};
 use super::fleet::Fleet;
 use super::shown::Shown;
 use super::side::Orders;
@@ -86,7 +86,7 @@ impl Reloader {
         })?;
         let changed = changes::between(&in_force.config, &config);
         self.possible(&changed, &config)?;
-        check(&config)?;
+        check_again(&config)?;
         let built = in_force.fleet.build(&config)?;
         let members = built.members();
         let table = in_force.fleet.routes(&config, &members)?;
