@@ -268,8 +268,8 @@ fn a_tenant_that_floods_the_queue_costs_no_other_a_record() {
     let written = |tenant| rig.gaps(tenant).iter().map(|gap| gap.count).sum::<u64>();
     assert_eq!([written(0), written(1), written(2)], [0, lost, 0], "in the journal of who has lost it");
     assert!(rig.gaps(1).iter().all(|gap| gap.reason == "queue_full"));
-    for tenant in 0..3 {
-        assert_eq!(rig.exchanges(tenant).len() as u64, rig.column(NAMES[tenant], "full"));
+    for (tenant, name) in NAMES.iter().enumerate() {
+        assert_eq!(rig.exchanges(tenant).len() as u64, rig.column(name, "full"));
     }
 }
 

@@ -192,7 +192,9 @@ mod tests {
             (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"))
         };
         let mut all = HeaderMap::new();
-        pairs.iter().map(pair).for_each(|(name, value)| drop(all.append(name, value)));
+        for (name, value) in pairs.iter().map(pair) {
+            all.append(name, value);
+        }
         all
     }
 
