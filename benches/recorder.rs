@@ -193,7 +193,7 @@ fn record(load: &Load, part: usize, dir: &Path, checked: bool) -> Run {
     let metrics = Metrics::default();
     let config = Config { dir: dir.to_owned(), queue: 2 * AHEAD as usize, ..Config::default() };
     let (recorder, writer) =
-        writer::start(&config, Ledger::new(&metrics, &[]), checks(&metrics, checked)).expect("starts");
+        writer::start(&config, &[], Ledger::new(&metrics, &[]), checks(&metrics, checked)).expect("starts");
     let (mut turns, mut raw, mut request_bytes, mut spent) = (0, 0, 0, Duration::ZERO);
     let mut batch = Vec::new();
     let mut flush = |batch: &mut Vec<serin::journal::Exchange>, turns: u64| {

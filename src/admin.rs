@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use crate::metrics::Metrics;
 use crate::proxy::settle::Accounts;
 use crate::recorder::Recorder;
+use crate::recorder::tenant::DEFAULT;
 use crate::server::Peer;
 use crate::server::heads::Ambiguous;
 use crate::upstream::embedded::{Chat, Embedded};
@@ -169,7 +170,7 @@ impl Admin {
                 self.content(route, asked, || recordings.body(given, Side::Response, asked.headers))
             }
             Does::Delete => self.delete(asked),
-            Does::Erasure => subjects::erasure(&recordings.dir(given), given),
+            Does::Erasure => subjects::erasure(&recordings.dir(given)?, given),
         }
     }
 
@@ -189,12 +190,18 @@ impl Admin {
 
     fn delete(&self, asked: &Asked<'_>) -> Result<Answer, Refusal> {
         let subject = subjects::subject(&asked.given)?;
+        let tenant = &self.0.desk.recordings.whose(&asked.given)?.name;
+        let recorder = &self.0.desk.recorder;
+        let recorder = recorder.named(tenant).unwrap_or_else(|| recorder.clone());
         // What is erased must not stand in this log either.
         let id = what(Does::Delete, &asked.given);
         self.note(&asked.entry(action(Does::Delete), &id, "begun"))?;
-        let erased = subjects::erase(&self.0.desk.recorder, &asked.given, subject);
+        let erased = subjects::erase(&recorder, &asked.given, subject);
         let (id, outcome) = match &erased {
-            Ok(erasure) => (format!("{} erasure/{}", erasure.subject, erasure.id), "tombstoned"),
+            Ok(erasure) => {
+                let what = format!("{} erasure/{}", erasure.subject, erasure.id);
+                (of_tenant(what, &asked.given), "tombstoned")
+            }
             Err(refusal) => (id, refusal.status.as_str()),
         };
         let noted = self.note(&asked.entry(action(Does::Delete), &id, outcome));
@@ -291,10 +298,19 @@ fn action(does: Does) -> &'static str {
 
 /// Whom or what it concerns, without a word of what was recorded.
 fn what(does: Does, given: &Given) -> String {
-    match (does, given.path("kind")) {
+    let what = match (does, given.path("kind")) {
         (Does::Delete, "conv") => format!("conversation/{}", given.path("value")),
         (Does::Delete, _) => "session".to_owned(),
         _ => given.path("id").to_owned(),
+    };
+    of_tenant(what, given)
+}
+
+/// The same, with whose it is before it where that is not the default tenant's.
+fn of_tenant(what: String, given: &Given) -> String {
+    match Recordings::tenant(given).as_str() {
+        DEFAULT => what,
+        tenant => format!("tenant/{tenant} {what}"),
     }
 }
 

@@ -104,6 +104,7 @@ impl App {
         let (orders, ordered) = watch::channel(Arc::new(Orders::new(&config, &built.members)));
         let draining = Arc::new(AtomicBool::new(false));
 
+        let tenants = built.parts.tenants.clone();
         let proxies = proxies(config.limits.threads, built.parts);
         let (tls, limits, files_every) = (built.tls, limits(&config), config.limits.files_every);
         let shared =
@@ -124,7 +125,7 @@ impl App {
             aborts: built.aborts,
             shown: built.shown,
             hash: RwLock::new(config.hash()),
-            in_force: Mutex::new(InForce { config, fleet: built.fleet }),
+            in_force: Mutex::new(InForce { config, fleet: built.fleet, tenants }),
         });
         let side = Side {
             listener: built.admin,

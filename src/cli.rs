@@ -9,6 +9,7 @@ pub mod model;
 mod recordings;
 pub mod serve;
 pub mod sessions;
+mod whose;
 
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ mod certificates;
 pub mod changes;
 mod log;
 mod remedy;
+mod tenants;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct Config {
     pub breaker: breaker::Config,
     pub fallback: embedded::Config,
     pub record: recorder::Config,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tenant: Vec<recorder::tenant::Config>,
     pub passive: recorder::passive::Config,
     pub canary: canary::Config,
     pub limits: Limits,
@@ -286,6 +289,7 @@ impl Config {
             );
         }
         self.record.check()?;
+        self.check_tenants()?;
         self.check_upgrades()?;
         self.limits.check_clients()?;
         self.check_counts()?;
@@ -386,6 +390,40 @@ mod tests {
                 "two [[route]]",
             ),
             ("[limits]\nper_client = 1\nper_client_table = 5", "at least as large"),
+            (
+                "[[tenant]]",
+                "config.toml:1: missing field `name`; each [[tenant]] needs a name of your choice",
+            ),
+            ("[tenant]\nname = \"a\"", "write [[tenant]] with two brackets"),
+            ("[[tenant]]\nname = \"a\"\nmodes = \"off\"", "config.toml:3: unknown key `modes`"),
+            ("[[tenant]]\nname = \"default\"", "is reserved; [record] speaks of that one"),
+            ("[[tenant]]\nname = \"../a\"", "is no name; it has 1 to 16 characters"),
+            ("[[tenant]]\nname = \"a\"", "nobody belongs to it; set keys_file"),
+            ("[[tenant]]\nname = \"a\"\nheader = \"x-t\"", "set both or neither"),
+            ("[[tenant]]\nname = \"a\"\nheader = \"x t\"\nvalue = \"a\"", "is no name of a header"),
+            ("[[tenant]]\nname = \"a\"\nheader = \"X-Api-Key\"\nvalue = \"a\"", "use keys_file"),
+            ("[[tenant]]\nname = \"a\"\nheader = \"x-t\"\nvalue = \"a\\n\"", "none that a header can have"),
+            (
+                "[[tenant]]\nname = \"a\"\nkeys_file = \"k\"\n[[tenant]]\nname = \"a\"\nkeys_file = \"k\"",
+                "two [[tenant]] are named \"a\"",
+            ),
+            (
+                "[[tenant]]\nname = \"a\"\nheader = \"x-t\"\nvalue = \"v\"\n[[tenant]]\nname = \"b\"\nheader = \"X-T\"\nvalue = \"v\"",
+                "[[tenant]] name = \"b\": header and value are those of \"a\"",
+            ),
+            ("[[tenant]]\nname = \"a\"\nkeys_file = \"k\"\nmemory = \"1GiB\"", "larger than [record] memory"),
+            (
+                "[[tenant]]\nname = \"a\"\nkeys_file = \"k\"\nmemory = \"1MiB\"",
+                "smaller than [limits] body_copy",
+            ),
+            (
+                "[[tenant]]\nname = \"a\"\nkeys_file = \"k\"\nsample = 2",
+                "[[tenant]] name = \"a\": sample = 2 is no share",
+            ),
+            (
+                "[[tenant]]\nname = \"a\"\nkeys_file = \"k\"\nkeep_content = \"100d\"",
+                "[[tenant]] name = \"a\": keep_streams, keep_content and keep_metadata",
+            ),
             ("[trace]\nendpoint = \"collector\"", "[trace] endpoint"),
             ("[trace]\nratio = 2", "goes from 0 to 1"),
         ];

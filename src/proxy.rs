@@ -8,6 +8,7 @@ pub mod headers;
 pub mod respond;
 pub mod route;
 pub mod settle;
+pub mod tenants;
 pub mod upgrade;
 pub mod witness;
 
@@ -30,6 +31,7 @@ use crate::upstream::original::Originals;
 use clients::{Clients, Terms};
 use route::Routes;
 use settle::Accounts;
+use tenants::Tenants;
 use witness::Observers;
 
 /// What a proxied request is answered with.
@@ -50,7 +52,9 @@ pub struct Parts {
     pub originals: Option<Arc<Originals>>,
     /// Answers when there is no upstream, or when it is down and the request is eligible.
     pub embedded: Option<Embedded>,
+    /// The default tenant's.
     pub recorder: Recorder,
+    pub tenants: Arc<Tenants>,
     pub accounts: Accounts,
     /// Every client has its own limits.
     pub clients: Clients,

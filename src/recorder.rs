@@ -10,15 +10,17 @@ pub mod ledger;
 pub mod live;
 pub mod mode;
 pub mod passive;
+pub mod queue;
 pub mod room;
 pub mod secrets;
 pub mod state;
 pub mod tap;
+pub mod tenant;
 pub mod writer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -29,10 +31,12 @@ use crate::conversation::{self, Subject};
 use crate::journal::erase::Erasure;
 use crate::journal::record::{self, Flag, Origin};
 pub use config::Config;
-use ledger::{Bare, Dropped, Ledger};
-use live::{Begun, Live};
+use ledger::{Bare, Ledger};
+use live::{Begun, Live, Watch};
 use mode::Mode;
+use queue::{Door, Queued};
 use state::State;
+use tenant::Tenant;
 
 /// An exchange that has ended, with the memory it holds.
 pub struct Offered {
@@ -107,101 +111,153 @@ pub enum EraseError {
     Failed(#[from] conversation::Error),
 }
 
-/// The path's end of the recorder. Cheap to clone.
+/// The path's end of the recorder, as one tenant has it. Cheap to clone.
 #[derive(Clone)]
-pub struct Recorder(Arc<Inner>);
+pub struct Recorder {
+    all: Arc<Inner>,
+    own: Arc<Own>,
+}
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Recorder").field("mode", &self.0.mode).finish_non_exhaustive()
+        let Own { name, mode, .. } = &*self.own;
+        out.debug_struct("Recorder").field("tenant", name).field("mode", mode).finish_non_exhaustive()
     }
 }
 
 struct Inner {
-    queue: Option<SyncSender<Work>>,
+    /// In the order of [`Tenant::all`].
+    tenants: Vec<Arc<Own>>,
+    canaries: Option<Door>,
     begun: Option<Begun>,
-    budget: Budget,
-    ledger: Ledger,
-    opt_out: bool,
-    mode: Mode,
     /// Live exchanges are being cut because the process stops, not because their clients left.
     stopping: AtomicBool,
 }
 
+/// What a tenant has to itself.
+struct Own {
+    name: String,
+    door: Option<Door>,
+    budget: Budget,
+    ledger: Ledger,
+    opt_out: bool,
+    mode: Mode,
+}
+
 impl Recorder {
-    /// A recorder that offers to `queue`; `None` records nothing.
-    pub fn new(queue: Option<SyncSender<Work>>, budget: Budget, ledger: Ledger, config: &Config) -> Self {
-        let (opt_out, mode) = (config.opt_out, config.mode);
+    /// The default tenant's, who comes first among `tenants`; their exchanges go through `doors`, which are in the same
+    /// order, and the canaries' through one more, and those that run for long are watched by way of `begun`. Without doors
+    /// nothing is recorded.
+    fn new(
+        tenants: &[Tenant],
+        ledgers: &[Ledger],
+        budget: &Budget,
+        doors: Option<(Vec<Door>, Door)>,
+        begun: Option<Begun>,
+    ) -> Self {
+        let several = tenants.len() > 1;
+        let (doors, canaries) = doors.unzip();
+        let mut doors = doors.into_iter().flatten();
+        let own = |(tenant, ledger): (&Tenant, &Ledger)| {
+            let config = &tenant.config;
+            Arc::new(Own {
+                name: tenant.name.clone(),
+                door: doors.next(),
+                budget: if several { budget.share(config.memory.0) } else { budget.clone() },
+                ledger: ledger.clone(),
+                opt_out: config.opt_out,
+                mode: config.mode,
+            })
+        };
+        let tenants: Vec<_> = tenants.iter().zip(ledgers).map(own).collect();
+        let own = tenants[0].clone();
         let stopping = AtomicBool::new(false);
-        Self(Arc::new(Inner { queue, begun: None, budget, ledger, opt_out, mode, stopping }))
+        Self { all: Arc::new(Inner { tenants, canaries, begun, stopping }), own }
     }
 
-    /// This one, which also has noted what runs for long.
-    pub fn noting(self, begun: Begun) -> Self {
-        match Arc::try_unwrap(self.0) {
-            Ok(inner) => Self(Arc::new(Inner { begun: Some(begun), ..inner })),
-            Err(shared) => Self(shared),
-        }
+    /// For one tenant, with the ends that its thread would have: for whoever takes what is offered in that thread's place.
+    pub fn unattended(tenant: &Tenant, ledger: Ledger) -> (Self, Receiver<Queued>, Watch) {
+        let config = &tenant.config;
+        let (doors, canaries, queue) = queue::bounded(config.queue, 1);
+        let (begun, watch) = Watch::new(config.queue, config.start_after.0, ledger.clone());
+        let (tenants, doors) = (std::slice::from_ref(tenant), Some((doors, canaries)));
+        let recorder = Self::new(tenants, &[ledger], &Budget::new(config.memory.0), doors, Some(begun));
+        (recorder, queue, watch)
+    }
+
+    /// As the tenant at that place has it, 0 for the default one; where there is none, as the default one has it.
+    pub fn of(&self, tenant: usize) -> Self {
+        let own = self.all.tenants.get(tenant).unwrap_or(&self.all.tenants[0]);
+        Self { all: self.all.clone(), own: own.clone() }
+    }
+
+    /// As the tenant of that name has it.
+    pub fn named(&self, tenant: &str) -> Option<Self> {
+        let own = self.all.tenants.iter().find(|own| own.name == tenant)?;
+        Some(Self { all: self.all.clone(), own: own.clone() })
     }
 
     pub fn is_on(&self) -> bool {
-        self.0.queue.is_some()
+        self.own.door.is_some()
     }
 
     /// How it does. Never waits.
     pub fn state(&self) -> State {
-        match self.0.queue {
-            Some(_) => self.0.ledger.state(),
-            None => State::Off,
-        }
+        if self.is_on() { self.own.ledger.state() } else { State::Off }
     }
 
     pub fn opt_out(&self) -> bool {
-        self.0.opt_out
+        self.own.opt_out
     }
 
     /// How much of clients' exchanges may be recorded.
     pub fn mode(&self) -> Mode {
-        self.0.mode
+        self.own.mode
     }
 
     /// From here on a dropped exchange was cut by us.
     pub fn stopping(&self) {
-        self.0.stopping.store(true, Relaxed);
+        self.all.stopping.store(true, Relaxed);
     }
 
     pub fn is_stopping(&self) -> bool {
-        self.0.stopping.load(Relaxed)
+        self.all.stopping.load(Relaxed)
     }
 
+    /// The memory for copies: this tenant's share of it, where there are several.
     pub fn budget(&self) -> &Budget {
-        &self.0.budget
+        &self.own.budget
     }
 
     pub fn ledger(&self) -> &Ledger {
-        &self.0.ledger
+        &self.own.ledger
+    }
+
+    /// The way of what was sent by whom.
+    fn door(&self, origin: Origin) -> Option<&Door> {
+        match origin {
+            Origin::Client => self.own.door.as_ref(),
+            Origin::Canary => self.all.canaries.as_ref(),
+        }
     }
 
     /// Has an exchange watched that has begun. Never waits: where there is no room it is counted and not watched.
     pub fn begin(&self, record: &record::Exchange, begun: Instant) -> Option<Arc<Live>> {
-        let live = Arc::new(Live::new(record, begun));
-        let taken = self.0.begun.as_ref()?.try_send(live.clone());
+        let (queue, door) = (self.all.begun.as_ref()?, self.door(record.origin())?);
+        let live = Arc::new(Live::new(record, begun, door.tenant()));
+        let taken = queue.try_send(live.clone());
         if taken.is_err() {
-            self.0.ledger.started(false);
+            self.own.ledger.started(false);
         }
         taken.is_ok().then_some(live)
     }
 
     /// Offers an ended exchange. Never waits: what does not fit is counted and gone.
     pub fn offer(&self, offered: Offered) {
-        let Some(queue) = &self.0.queue else { return };
         let origin = offered.exchange.origin();
-        let (mut lost, why) = match queue.try_send(Work::Record(offered)) {
-            Ok(()) => return,
-            Err(TrySendError::Full(lost)) => (lost, Dropped::QueueFull),
-            Err(TrySendError::Disconnected(lost)) => (lost, Dropped::Shutdown),
-        };
-        self.0.ledger.dropped(origin, why);
+        let Some(door) = self.door(origin) else { return };
+        let Err((mut lost, why)) = door.offer(Work::Record(offered)) else { return };
+        self.own.ledger.dropped(origin, why);
         if let Work::Record(lost) = &mut lost {
             lost.show();
         }
@@ -210,22 +266,22 @@ impl Recorder {
     /// Has written down what was found about a turn that was offered before. Never waits: what does not fit is counted and
     /// gone.
     pub fn flag(&self, origin: Origin, flag: Flag) {
-        let Some(queue) = &self.0.queue else { return };
-        if queue.try_send(Work::Flag(origin, flag)).is_err() {
-            self.0.ledger.flagged(false);
+        let Some(door) = self.door(origin) else { return };
+        if door.offer(Work::Flag(origin, flag)).is_err() {
+            self.own.ledger.flagged(false);
         }
     }
 
-    /// Has what belongs to a subject erased. When this returns it is no longer shown; its bytes are gone once the erasure
+    /// Has what belongs to a subject of this tenant erased. When this returns it is no longer shown; its bytes are gone once the erasure
     /// has a receipt. Waits for the recorder's thread: not to be called on the path.
     ///
     /// # Errors
     /// [`EraseError`].
     pub fn erase(&self, origin: Origin, subject: Subject) -> Result<Erasure, EraseError> {
         const PATIENCE: Duration = Duration::from_secs(30);
-        let queue = self.0.queue.as_ref().ok_or(EraseError::Off)?;
+        let door = self.door(origin).ok_or(EraseError::Off)?;
         let (reply, answer) = sync_channel(1);
-        queue.try_send(Work::Erase { origin, subject, reply }).map_err(|_| EraseError::Busy)?;
+        door.offer(Work::Erase { origin, subject, reply }).map_err(|_| EraseError::Busy)?;
         Ok(answer.recv_timeout(PATIENCE).map_err(|_| EraseError::Busy)??)
     }
 }

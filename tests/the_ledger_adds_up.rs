@@ -44,8 +44,8 @@ impl Rig {
         let mut config = Config { dir: dir.path().to_owned(), ..Config::default() };
         change(&mut config);
         let metrics = Metrics::default();
-        let made =
-            start_on(&config, Ledger::new(&metrics, &[]), None, Arc::new(faulty.clone())).expect("starts");
+        let made = start_on(&config, &[], Ledger::new(&metrics, &[]), None, Arc::new(faulty.clone()))
+            .expect("starts");
         Rig { dir, metrics, faulty, recorder: Some(made.0), writer: Some(made.1), offered: 0 }
     }
 

@@ -1,6 +1,8 @@
 //! Promise: what is erased is shown no more from the moment it is asked for, and afterwards no byte of it is on disk,
 //! while everything else is as it was.
 
+#[path = "support/disk.rs"]
+mod disk;
 #[path = "support/exchanges.rs"]
 mod exchanges;
 #[path = "support/faulty.rs"]
@@ -10,15 +12,15 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::files_with;
 use exchanges::{SECOND, assistant, chat, streamed, user, with_session};
 use faulty::{Act, Faulty};
 use serde_json::{Value, json};
 use serin::conversation::{Conversations, Error, Filter, Subject, Wish, rebuild};
 use serin::journal::erase::{self, Erasure};
-use serin::journal::frame::{Codec, HEAD};
 use serin::journal::fs::Real;
 use serin::journal::seal::{How, seal};
-use serin::journal::segment::{self, FRAMES_START, SegmentHeader};
+use serin::journal::segment;
 use serin::journal::verify::verify;
 use serin::journal::{Exchange, Keychain, Options, Reader, Record};
 
@@ -40,43 +42,6 @@ fn talk(name: &str, word: &str, session: &str) -> Vec<Exchange> {
         if session.is_empty() { exchange } else { with_session(exchange, "x-session-id", session) }
     };
     (0..3).map(turn).collect()
-}
-
-/// All files below a folder.
-fn files(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(dir).expect("lists") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(files(&path));
-        } else {
-            found.push(path);
-        }
-    }
-    found
-}
-
-/// The files that hold a word, as they are or in a frame.
-fn files_with(dir: &Path, word: &str) -> Vec<PathBuf> {
-    let has = |bytes: &[u8]| bytes.windows(word.len()).any(|window| window == word.as_bytes());
-    let holds = |path: &PathBuf| {
-        let bytes = std::fs::read(path).expect("reads");
-        has(&bytes) || frames(&bytes).iter().any(|raw| has(raw))
-    };
-    files(dir).into_iter().filter(holds).collect()
-}
-
-fn frames(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let Some(header) = SegmentHeader::decode(bytes, 1) else { return Vec::new() };
-    let codec = Codec::new(&header, None);
-    let mut rest = &bytes[FRAMES_START as usize..];
-    let mut found = Vec::new();
-    while let Some(head) = codec.head(rest) {
-        let (payload, after) = rest[HEAD..].split_at(head.stored_len as usize);
-        found.extend(codec.raw(&head, rest, payload.to_vec()).map(|raw| raw.to_vec()));
-        rest = after;
-    }
-    found
 }
 
 fn seal_before(dir: &Path, writing: u64) {

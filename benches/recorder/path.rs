@@ -6,24 +6,23 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::pin::Pin;
-use std::sync::mpsc::sync_channel;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serin::body::Edges;
-use serin::body::budget::Budget;
 use serin::body::kept::Kept;
 use serin::journal::record::{self, End};
 use serin::metrics::Metrics;
 use serin::recorder::ledger::{Bare, Ledger, Off};
-use serin::recorder::live::Watch;
 use serin::recorder::mode::Mode;
 use serin::recorder::tap::{Cause, Exchange, Tap, Wanted, recorded};
+use serin::recorder::tenant::{DEFAULT, Tenant};
 use serin::recorder::{Config, Recorder};
+use serin::units::Span;
 
 const EVENTS: usize = 200;
 const REQUEST: usize = 35_000;
@@ -67,11 +66,9 @@ impl Body for Events {
 pub fn micros() -> f64 {
     let (head, request) = (headers(), Bytes::from(vec![b'x'; REQUEST]));
     let events: VecDeque<Bytes> = (0..EVENTS).map(|at| Bytes::from(event(at))).collect();
-    let config = Config::default();
-    let ledger = Ledger::new(&Metrics::default(), &[]);
-    let (sender, ended) = sync_channel(2 * AT_ONCE);
-    let (begun, mut watch) = Watch::new(2 * AT_ONCE, Duration::from_secs(3600), ledger.clone());
-    let recorder = Recorder::new(Some(sender), Budget::new(config.memory.0), ledger, &config).noting(begun);
+    let config = Config { start_after: Span::seconds(3600), ..Config::default() };
+    let tenant = Tenant::one(&config, &[], DEFAULT).expect("needs no key");
+    let (recorder, ended, mut watch) = Recorder::unattended(&tenant, Ledger::new(&Metrics::default(), &[]));
     let mut batch = |wanted: Wanted| {
         let bodies: Vec<Events> = (0..AT_ONCE).map(|_| Events(events.clone())).collect();
         let begun = Instant::now();

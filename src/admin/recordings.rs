@@ -12,7 +12,8 @@ use super::range::{Part, part};
 use super::routes::Given;
 use crate::clock;
 use crate::conversation::{Asked, Conversations, Error, Sessions};
-use crate::journal::{self, Capture, Options};
+use crate::journal::{self, Capture};
+use crate::recorder::tenant::{DEFAULT, Tenant};
 
 /// Reads at the same time; others are asked to come back.
 const READERS: usize = 4;
@@ -28,21 +29,24 @@ pub enum Side {
 }
 
 pub struct Recordings {
-    dir: PathBuf,
-    options: Options,
+    /// The default one comes first.
+    tenants: Vec<Tenant>,
     readers: Semaphore,
 }
 
 impl Recordings {
-    pub fn new(dir: PathBuf, options: Options) -> Recordings {
-        Recordings { dir, options, readers: Semaphore::new(READERS) }
+    pub fn new(tenants: Vec<Tenant>) -> Recordings {
+        Recordings { tenants, readers: Semaphore::new(READERS) }
     }
 
     /// Conversations, the one with the latest activity first.
     pub fn list(&self, given: &Given) -> Result<Answer, Refusal> {
         known(
             given,
-            &["since", "until", "model", "upstream", "flag", "verdict", "limit", "cursor", "canary"],
+            &[
+                "since", "until", "model", "upstream", "flag", "verdict", "limit", "cursor", "tenant",
+                "canary",
+            ],
         )?;
         let limit = match given.query("limit") {
             None => LIMIT,
@@ -69,7 +73,7 @@ impl Recordings {
 
     /// One conversation, with what was said or without.
     pub fn session(&self, given: &Given, bodies: bool) -> Result<Answer, Refusal> {
-        known(given, &["bodies", "canary"])?;
+        known(given, &["bodies", "tenant", "canary"])?;
         let id = given.path("id");
         match bodies {
             true => Ok(Answer::json(&self.look(given, |sessions| sessions.show(id))?)),
@@ -79,7 +83,7 @@ impl Recordings {
 
     /// The bytes of a body as they were recorded, or a part of them.
     pub fn body(&self, given: &Given, side: Side, headers: &HeaderMap) -> Result<Answer, Refusal> {
-        known(given, &["canary"])?;
+        known(given, &["tenant", "canary"])?;
         let id = given.path("id");
         let exchange = self.look(given, |sessions| sessions.exchange_of(id))?;
         let (body, capture, len, masked) = match side {
@@ -139,9 +143,32 @@ impl Recordings {
         given.is_set("canary")
     }
 
+    /// Whose recordings a request concerns: the name in its path or query, else the default tenant's.
+    pub fn whose(&self, given: &Given) -> Result<&Tenant, Refusal> {
+        let named = Self::tenant(given);
+        let default = &self.tenants[0].name;
+        if Self::is_canary(given) && named != *default {
+            return Err(bad(format!("canaries belong to no tenant; leave canary or {named:?} out")));
+        }
+        self.tenants.iter().find(|tenant| tenant.name == named).ok_or_else(|| {
+            let known: Vec<&str> = self.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+            let message = format!("there is no tenant {named:?}; there is {}", known.join(", "));
+            Refusal::new(StatusCode::NOT_FOUND, message, "tenant", "write the name of one of them")
+        })
+    }
+
+    /// The name of a tenant that a request gives.
+    pub fn tenant(given: &Given) -> String {
+        match given.path("tenant") {
+            "" => given.query("tenant").unwrap_or_else(|| DEFAULT.to_owned()),
+            named => named.to_owned(),
+        }
+    }
+
     /// The journal's directory.
-    pub fn dir(&self, given: &Given) -> PathBuf {
-        if Self::is_canary(given) { self.dir.join("canary") } else { self.dir.clone() }
+    pub fn dir(&self, given: &Given) -> Result<PathBuf, Refusal> {
+        let dir = &self.whose(given)?.config.dir;
+        Ok(if Self::is_canary(given) { dir.join("canary") } else { dir.clone() })
     }
 
     fn look<T>(&self, given: &Given, look: impl FnOnce(&Sessions) -> Result<T, Error>) -> Result<T, Refusal> {
@@ -154,7 +181,8 @@ impl Recordings {
                 "ask again in a second",
             )
         })?;
-        let sessions = Conversations::read_live(&self.dir(given), self.options.clone()).map_err(refusal)?;
+        let options = self.whose(given)?.options.clone();
+        let sessions = Conversations::read_live(&self.dir(given)?, options).map_err(refusal)?;
         look(&sessions).map_err(refusal)
     }
 }

@@ -14,26 +14,16 @@ use crate::journal::erase::{Erasure, find};
 use crate::journal::record::Origin;
 use crate::recorder::{EraseError, Recorder};
 
-/// The only tenant there is.
-const TENANT: &str = "default";
-
 /// Whom a request to erase names.
 pub fn subject(given: &Given) -> Result<Subject, Refusal> {
-    let missing =
-        |message: String, place, remedy| Refusal::new(StatusCode::NOT_FOUND, message, place, remedy);
-    let tenant = given.path("tenant");
-    if tenant != TENANT {
-        return Err(missing(
-            format!("there is no tenant {tenant:?}"),
-            "tenant",
-            "write default, the only one",
-        ));
-    }
     let value = given.path("value").to_owned();
     match given.path("kind") {
         "conv" => Ok(Subject::Conversation(value)),
         "session" => Ok(Subject::Session(value)),
-        kind => Err(missing(format!("{kind:?} names nobody"), "kind", "write conv or session")),
+        kind => {
+            let message = format!("{kind:?} names nobody");
+            Err(Refusal::new(StatusCode::NOT_FOUND, message, "kind", "write conv or session"))
+        }
     }
 }
 
@@ -56,7 +46,7 @@ pub fn erase(recorder: &Recorder, given: &Given, subject: Subject) -> Result<Era
 
 /// What has become of a request to erase.
 pub fn erasure(dir: &Path, given: &Given) -> Result<Answer, Refusal> {
-    known(given, &["canary"])?;
+    known(given, &["tenant", "canary"])?;
     let id = given.path("id");
     let found = find(dir, id).ok_or_else(|| {
         let remedy = "take the id that DELETE has answered with";

@@ -13,17 +13,17 @@ use crate::canary;
 use crate::canary::driver::pinned;
 use crate::config::Config;
 use crate::fidelity::tag;
-use crate::journal::Options;
-use crate::journal::keys::{KeyError, Keychain};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::proxy::clients::Clients;
 use crate::proxy::settle::Accounts;
+use crate::proxy::tenants::{self, Tenants};
 use crate::proxy::witness::Observers;
 use crate::proxy::{Parts, Settings};
 use crate::recorder::Recorder;
 use crate::recorder::ledger::Ledger;
 use crate::recorder::passive::{self, Passive};
+use crate::recorder::tenant::Tenant;
 use crate::recorder::writer::{self, Writer};
 use crate::server::tls::{Failures, Tls, Wanted};
 use crate::tls::files::Files;
@@ -65,15 +65,21 @@ pub struct Built {
 
 /// Finds every mistake that `serve` would find before it listens, without binding or writing anything.
 pub fn check(config: &Config) -> Result<(), Fault> {
+    keys(config)?;
+    check_again(config)
+}
+
+/// As [`check`], for a Serin that runs: keys of recordings are read at start only, and may have been taken away since.
+pub fn check_again(config: &Config) -> Result<(), Fault> {
     let metrics = Metrics::default();
     let files = Files::new(&metrics);
     let (tls, _) = certificates(config, &metrics, &files)?;
     access(config)?;
-    keys(config).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
     let fleet = Fleet::new(config, &metrics, &files);
     fleet.routes(config, &fleet.build(config)?.members())?;
     chat_model::check(&config.fallback)?;
     passive::check(&config.passive).map_err(|error| Fault::new(code::UNREADABLE, error))?;
+    Tenants::read(&config.tenant, [0; 32]).map_err(whose)?;
     if config.canary.enabled {
         config.canary.api_key().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
         if let Some(tls) = tls {
@@ -104,14 +110,12 @@ impl Built {
             Some(embedded) => chat_model::prepare(embedded, &config.fallback)?,
             None => None,
         };
-        let mut names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
-        names.extend([embedded::NAME, "none"]);
-        names.extend(originals.as_ref().map(|_| original::NAME));
+        let names = names(config, originals.is_some());
         let mut canaries = books(&metrics);
         let passive = passive(config, &metrics, &canaries)?;
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
         canaries.recorder = Some(recorder.clone());
-        let desk = desk(config, &recorder, writer.keys())?;
+        let desk = desk(config, &recorder, writer.tenants())?;
         let accounts = Accounts::new(&metrics, config.limits.in_flight, config.balance.workers, &names);
         let (aborts, telling) = abort::queue(config.balance.abort_queue, &metrics);
         about(&metrics);
@@ -126,6 +130,7 @@ impl Built {
             originals,
             embedded: embedded.clone(),
             recorder: recorder.clone(),
+            tenants: told_apart(config, &tag_key)?,
             accounts: accounts.clone(),
             tag_key: tag_key.clone(),
             settings: settings(config),
@@ -155,6 +160,12 @@ impl Built {
             canaries,
         })
     }
+}
+
+/// The names of upstreams whose series begin at 0.
+fn names(config: &Config, originals: bool) -> Vec<&str> {
+    let named = config.upstream.iter().map(|upstream| upstream.name.as_str());
+    named.chain([embedded::NAME, "none"]).chain(originals.then_some(original::NAME)).collect()
 }
 
 /// What the path is told, at start and at every reload.
@@ -212,20 +223,37 @@ fn access(config: &Config) -> Result<admin::Access, Fault> {
     admin::Access::read(&config.admin.token_file).map_err(|error| Fault::new(code::UNREADABLE, error))
 }
 
-/// Keys that segments can be written with, where they are.
-fn keys(config: &Config) -> Result<(), KeyError> {
-    let keys = config.record.keychain()?;
-    if config.record.enabled { keys.may_write() } else { Ok(()) }
+/// Whose clients are, told under a secret of this process.
+fn told_apart(config: &Config, key: &tag::Key) -> Result<Arc<Tenants>, Fault> {
+    Tenants::read(&config.tenant, key.derive("tenants")).map(Arc::new).map_err(whose)
+}
+
+/// That whoever is recorded can be, with the keys that it takes.
+fn keys(config: &Config) -> Result<(), Fault> {
+    let tenants =
+        Tenant::all(&config.record, &config.tenant).and_then(|tenants| match config.record.enabled {
+            true => tenants.iter().try_for_each(Tenant::may_write),
+            false => Ok(()),
+        });
+    tenants.map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))
+}
+
+/// Why clients cannot be told apart.
+pub fn whose(error: tenants::Error) -> Fault {
+    let code = match error {
+        tenants::Error::Unreadable { .. } => code::UNREADABLE,
+        tenants::Error::Bad { .. } => code::CONFIG,
+    };
+    Fault::new(code, error.to_string())
 }
 
 /// What was recorded, and who may see it.
-fn desk(config: &Config, recorder: &Recorder, keys: Arc<Keychain>) -> Result<admin::Desk, Fault> {
-    let options = Options { keys, ..config.record.journal() };
+fn desk(config: &Config, recorder: &Recorder, tenants: Vec<Tenant>) -> Result<admin::Desk, Fault> {
     Ok(admin::Desk {
         access: access(config)?,
         audit: admin::audit::Audit::new(config.audit_file()),
         recorder: recorder.clone(),
-        recordings: admin::Recordings::new(config.record.dir.clone(), options),
+        recordings: admin::Recordings::new(tenants),
     })
 }
 
@@ -248,9 +276,12 @@ fn about(metrics: &Metrics) {
 
 /// Both ends of recording.
 fn recording(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Fault> {
-    writer::start(&config.record, ledger, passive).map_err(|error| {
-        let dir = config.record.dir.display().to_string();
-        Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}"))
+    writer::start(&config.record, &config.tenant, ledger, passive).map_err(|error| match error {
+        writer::Error::Tenant(error) => Fault::new(code::UNREADABLE, error.to_string()),
+        error => {
+            let dir = config.record.dir.display().to_string();
+            Fault::new(code::IO, format!("[record] dir = {dir:?}: {error}"))
+        }
     })
 }
 

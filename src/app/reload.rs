@@ -7,7 +7,7 @@ use hyper::StatusCode;
 use tokio::sync::watch;
 use tracing::level_filters::LevelFilter;
 
-use super::build::{check, settings};
+use super::build::{check_again, settings, whose};
 use super::fleet::Fleet;
 use super::shown::Shown;
 use super::side::Orders;
@@ -15,6 +15,7 @@ use super::{Fault, code};
 use crate::config::{self, Config, changes};
 use crate::log::Log;
 use crate::proxy::Proxy;
+use crate::proxy::tenants::Tenants;
 use crate::upstream::abort::Aborts;
 use crate::upstream::embedded::Embedded;
 
@@ -41,6 +42,7 @@ pub struct Reloader {
 pub struct InForce {
     pub config: Config,
     pub fleet: Fleet,
+    pub tenants: Arc<Tenants>,
 }
 
 impl Reloader {
@@ -84,11 +86,13 @@ impl Reloader {
         })?;
         let changed = changes::between(&in_force.config, &config);
         self.possible(&changed, &config)?;
-        check(&config)?;
+        check_again(&config)?;
         let built = in_force.fleet.build(&config)?;
         let members = built.members();
         let table = in_force.fleet.routes(&config, &members)?;
         let originals = in_force.fleet.originals(&config, &members);
+        // Who belongs to which tenant may change; which tenants there are may not.
+        let tenants = Arc::new(in_force.tenants.again(&config.tenant).map_err(whose)?);
         // From here on nothing can fail.
         let engine = self.embedded.as_ref().filter(|_| config.wants_engine());
         let names: Vec<&str> = config.upstream.iter().map(|upstream| upstream.name.as_str()).collect();
@@ -104,12 +108,14 @@ impl Reloader {
             parts.originals = originals.clone();
             parts.embedded = engine.map(|engine| engine.on_terms_of(&config.fallback));
             parts.settings = settings(&config);
+            parts.tenants = tenants.clone();
             parts.aborts = config.wants_abort().then(|| self.aborts.clone());
             parts.observers.access = config.log.access.then(|| self.log.clone());
             proxy.replace(parts);
         }
         self.orders.send_replace(Arc::new(Orders::new(&config, &members)));
         in_force.fleet.adopt(built);
+        in_force.tenants = tenants;
         if let Some(set_level) = &self.set_level {
             set_level(config.log.level());
         }

@@ -12,6 +12,8 @@ pub struct Budget(Arc<Pool>);
 struct Pool {
     used: AtomicU64,
     cap: u64,
+    /// The budget that this one is a share of.
+    whole: Option<Budget>,
 }
 
 /// A part of the budget, as large as what has been granted so far.
@@ -25,7 +27,12 @@ pub struct Lease {
 
 impl Budget {
     pub fn new(cap: u64) -> Self {
-        Self(Arc::new(Pool { used: AtomicU64::new(0), cap }))
+        Self(Arc::new(Pool { used: AtomicU64::new(0), cap, whole: None }))
+    }
+
+    /// A budget of `cap` bytes that are this one's too: who spends a share leaves the rest to others.
+    pub fn share(&self, cap: u64) -> Self {
+        Self(Arc::new(Pool { used: AtomicU64::new(0), cap, whole: Some(self.clone()) }))
     }
 
     /// Bytes granted and not yet given back.
@@ -42,19 +49,30 @@ impl Budget {
     pub fn lease(&self, cap: u64) -> Lease {
         Lease { budget: self.clone(), held: 0, cap }
     }
+
+    /// Takes bytes from this budget and from the one it is a share of, or from neither.
+    fn take(&self, bytes: u64) -> bool {
+        // Two threads may both pass the check below and then one takes its share back: the cap is never exceeded by
+        // more than is visible in `used` for a moment, and nothing waits.
+        let pool = &self.0;
+        let granted = pool.used.fetch_add(bytes, Relaxed) + bytes <= pool.cap
+            && pool.whole.as_ref().is_none_or(|whole| whole.take(bytes));
+        if !granted {
+            pool.used.fetch_sub(bytes, Relaxed);
+        }
+        granted
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.0.used.fetch_sub(bytes, Relaxed);
+        self.0.whole.iter().for_each(|whole| whole.give_back(bytes));
+    }
 }
 
 impl Lease {
     /// Asks for `bytes` more; `false` leaves the lease as it was.
     pub fn grow(&mut self, bytes: u64) -> bool {
-        if self.held + bytes > self.cap {
-            return false;
-        }
-        // Two threads may both pass the check below and then one takes its share back: the cap is never exceeded by
-        // more than is visible in `used` for a moment, and nothing waits.
-        let pool = &self.budget.0;
-        if pool.used.fetch_add(bytes, Relaxed) + bytes > pool.cap {
-            pool.used.fetch_sub(bytes, Relaxed);
+        if self.held + bytes > self.cap || !self.budget.take(bytes) {
             return false;
         }
         self.held += bytes;
@@ -63,7 +81,7 @@ impl Lease {
 
     /// Gives everything back now.
     pub fn release(&mut self) {
-        self.budget.0.used.fetch_sub(self.held, Relaxed);
+        self.budget.give_back(self.held);
         self.held = 0;
     }
 }
@@ -92,5 +110,19 @@ mod tests {
         two.release();
         drop(two);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_share_ends_before_the_whole_and_is_bounded_by_it() {
+        let budget = Budget::new(100);
+        let (small, large) = (budget.share(30), budget.share(80));
+        let (mut one, mut two) = (small.lease(100), large.lease(100));
+        assert!(one.grow(30) && !one.grow(1), "a share is spent");
+        assert!(!two.grow(71) && two.grow(70), "what is left of the whole is for others");
+        assert_eq!((small.used(), large.used(), budget.used()), (30, 70, 100));
+        drop(one);
+        assert!(!two.grow(11) && two.grow(10), "a share has its own cap");
+        drop(two);
+        assert_eq!((small.used(), large.used(), budget.used()), (0, 0, 0));
     }
 }

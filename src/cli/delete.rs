@@ -2,24 +2,24 @@
 
 use std::io::Write;
 
-use super::recordings::{How, fault, json, options};
+use super::recordings::{How, fault, json};
 use crate::admin::subjects::told;
 use crate::app::{Fault, code};
 use crate::clock;
 use crate::config::Config;
 use crate::conversation::{Conversations, Error, Subject};
 use crate::journal::{self, erase, seal};
+use crate::recorder::tenant::DEFAULT;
 
 /// Erases what belongs to somebody where nobody records, and prints the receipt.
 ///
 /// # Errors
 /// A fault that says whom to ask where a process records there.
 pub fn run(subject: &Subject, how: &How, config: &Config) -> Result<(), Fault> {
-    let dir = how.dir(config);
+    let (dir, options) = how.journal(config)?;
     if !dir.is_dir() {
         return Err(fault(journal::Error::Missing(dir).into()));
     }
-    let options = options(config)?;
     let (fs, keys) = (options.fs.clone(), options.keys.clone());
     let mut journal = Conversations::open_with(&dir, options).map_err(|error| match error {
         Error::Journal(journal::Error::Locked(_)) => Fault::new(code::IO, ask_it(subject, how, config)),
@@ -50,8 +50,9 @@ fn ask_it(subject: &Subject, how: &How, config: &Config) -> String {
         Subject::Session(id) => ("session", id),
     };
     let query = if how.canary { "?canary=true" } else { "" };
+    let tenant = how.whose.tenant.as_deref().unwrap_or(DEFAULT);
     format!(
-        "a process records there, and erases while it does: send DELETE /api/v1/subjects/default/{kind}/{id}{query} to \
+        "a process records there, and erases while it does: send DELETE /api/v1/subjects/{tenant}/{kind}/{id}{query} to \
          its admin side (in this configuration {}), or stop it and ask again",
         config.admin.address
     )

@@ -3,26 +3,26 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::recordings::{fault, options};
+use super::recordings::fault;
 use crate::app::{Fault, code};
-use crate::config::Config;
 use crate::conversation::Conversations;
 use crate::import::{self, Format};
 use crate::recorder::mode::Mode;
 use crate::recorder::secrets::Secrets;
+use crate::recorder::tenant::Tenant;
 
 /// Takes conversations up into a journal, and says what came of it.
 ///
 /// # Errors
 /// A finding where entries could not be used, and where files could not.
-pub fn run(paths: &[PathBuf], format: Option<Format>, dir: &Path, config: &Config) -> Result<(), Fault> {
-    let options = options(config)?;
-    options.keys.may_write().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
-    let mut into = Conversations::open_with(dir, options).map_err(fault)?;
-    let mut secrets = (config.record.mode < Mode::Full).then(|| Secrets::new(config.record.parts));
+pub fn run(paths: &[PathBuf], format: Option<Format>, into: Tenant) -> Result<(), Fault> {
+    into.may_write().map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
+    let Tenant { config, options, .. } = into;
+    let mut into = Conversations::open_with(&config.dir, options).map_err(fault)?;
+    let mut secrets = (config.mode < Mode::Full).then(|| Secrets::new(config.parts));
     let mut complain = |bad: &import::Bad| drop(writeln!(std::io::stderr(), "serin: {bad}"));
     let counted = import::run(paths, format, secrets.as_mut(), &mut into, &mut complain).map_err(fault)?;
-    super::print(&summary(dir, &counted))?;
+    super::print(&summary(&config.dir, &counted))?;
     let left_out = |what: &str| format!("{what} could not be used, see above; what could be is imported");
     match (counted.unusable, counted.bad) {
         (0, 0) => Ok(()),
@@ -53,6 +53,7 @@ fn count(number: u64, one: &str, many: &str) -> String {
 mod tests {
     use super::*;
     use crate::conversation::Filter;
+    use crate::recorder::tenant::DEFAULT;
 
     #[test]
     fn what_was_imported_is_summed_up_in_one_line() {
@@ -70,11 +71,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (file, journal) = (dir.path().join("a.json"), dir.path().join("journal"));
         let good = r#"{"conversations":[{"from":"human","value":"a"},{"from":"gpt","value":"b"}]}"#;
-        let config = Config::default();
+        let record = crate::recorder::Config { dir: journal.clone(), ..Default::default() };
         let import = |text: &str| {
             std::fs::write(&file, text).expect("writes");
             let paths = [file.clone(), file.clone()];
-            run(&paths, None, &journal, &config).map_err(|fault| (fault.code, fault.message))
+            let into = Tenant::one(&record, &[], DEFAULT).expect("no keys");
+            run(&paths, None, into).map_err(|fault| (fault.code, fault.message))
         };
         assert_eq!(import(good), Ok(()));
         let (found, says) = import(&format!("{good}\n7")).expect_err("an entry is bad");

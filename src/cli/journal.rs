@@ -2,18 +2,19 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Subcommand;
 use serde::Serialize;
 
 use super::audit;
-use super::recordings::{fault, json, options};
+use super::recordings::{fault, json};
+use super::whose::Whose;
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Restitched};
 use crate::journal::verify::{self, Proof, verify};
-use crate::journal::{self, Damage, Keychain, Options};
+use crate::journal::{self, Damage, Options};
+use crate::recorder::tenant::{DEFAULT, Tenant};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -25,6 +26,8 @@ pub enum Command {
         /// Read this journal instead of the configured one.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        whose: Whose,
         /// Print JSON, one object for each journal.
         #[arg(long)]
         json: bool,
@@ -37,6 +40,8 @@ pub enum Command {
         /// Of this journal instead of the configured one.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        whose: Whose,
     },
     /// Follow the chain of the audit log: who has read, erased or held what was recorded.
     #[command(
@@ -58,6 +63,8 @@ pub enum Command {
         /// In this journal instead of the configured one.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        whose: Whose,
     },
 }
 
@@ -71,29 +78,30 @@ struct Verified<'a> {
 }
 
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
-    let options = || options(config);
     match command {
-        Command::Verify { dir, json } => prove(&journals(dir.as_deref(), config)?, &options()?.keys, *json),
-        Command::Rebuild { dir } => {
-            let options = options()?;
-            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| rebuild(dir, &options))
-        }
-        Command::Restitch { dir } => {
-            let options = options()?;
-            journals(dir.as_deref(), config)?.iter().try_for_each(|dir| restitch(dir, &options))
-        }
+        Command::Verify { dir, whose, json } => prove(&journals(dir.as_deref(), whose, config)?, *json),
+        Command::Rebuild { dir, whose } => journals(dir.as_deref(), whose, config)?
+            .iter()
+            .try_for_each(|(dir, options)| rebuild(dir, options)),
+        Command::Restitch { dir, whose } => journals(dir.as_deref(), whose, config)?
+            .iter()
+            .try_for_each(|(dir, options)| restitch(dir, options)),
         Command::Audit { file, json } => audit::run(file.as_ref().unwrap_or(&config.audit_file()), *json),
     }
 }
 
-/// Clients' journal, and the canaries' below it.
-fn journals(dir: Option<&Path>, config: &Config) -> Result<Vec<PathBuf>, Fault> {
-    let clients = dir.unwrap_or(&config.record.dir).to_owned();
-    if !clients.is_dir() {
-        return Err(fault(journal::Error::Missing(clients).into()));
+/// The journals of who is meant, and below the default tenant's the canaries'.
+fn journals(dir: Option<&Path>, whose: &Whose, config: &Config) -> Result<Vec<(PathBuf, Options)>, Fault> {
+    let mut all = Vec::new();
+    for Tenant { name, config, options } in whose.all(dir, config)? {
+        if !config.dir.is_dir() {
+            return Err(fault(journal::Error::Missing(config.dir).into()));
+        }
+        let canaries = Some(config.dir.join("canary")).filter(|dir| name == DEFAULT && dir.is_dir());
+        all.push((config.dir, options.clone()));
+        all.extend(canaries.map(|dir| (dir, options)));
     }
-    let canaries = Some(clients.join("canary")).filter(|dir| dir.is_dir());
-    Ok(std::iter::once(clients).chain(canaries).collect())
+    Ok(all)
 }
 
 fn open(dir: &Path, options: &Options) -> Result<Conversations, Fault> {
@@ -131,10 +139,10 @@ fn rebuild(dir: &Path, options: &Options) -> Result<(), Fault> {
     super::print(&format!("{}: the index is made anew of {} records{damage}\n", dir.display(), found.records))
 }
 
-fn prove(dirs: &[PathBuf], keys: &Arc<Keychain>, as_json: bool) -> Result<(), Fault> {
+fn prove(journals: &[(PathBuf, Options)], as_json: bool) -> Result<(), Fault> {
     let (mut broken, mut locked) = (Vec::new(), None);
-    for dir in dirs {
-        let mut proof = verify(dir, keys).map_err(|error| fault(error.into()))?;
+    for (dir, options) in journals {
+        let mut proof = verify(dir, &options.keys).map_err(|error| fault(error.into()))?;
         let verified = Verified { dir, sound: proof.is_sound(), proof: &proof };
         super::print(&if as_json { json(&verified)? } else { text(dir, &proof) })?;
         if proof.is_damaged() {

@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
+use super::whose::Whose;
 use crate::app::{Fault, code};
 use crate::config::Config;
 use crate::conversation::{Conversations, Error, Sessions};
 use crate::journal::{self, Options};
+use crate::recorder::tenant::Tenant;
 
 /// Which journal, and how it is shown.
 #[derive(clap::Args)]
@@ -18,23 +19,26 @@ pub struct How {
     /// Read this journal instead of the configured one.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub whose: Whose,
     /// Canaries' conversations instead of clients'.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "tenant")]
     pub canary: bool,
 }
 
 impl How {
-    /// The journal's directory.
-    pub fn dir(&self, config: &Config) -> PathBuf {
-        let dir = self.dir.clone().unwrap_or_else(|| config.record.dir.clone());
-        if self.canary { dir.join("canary") } else { dir }
+    /// The journal's directory, and how it is read and written outside of traffic.
+    pub fn journal(&self, config: &Config) -> Result<(PathBuf, Options), Fault> {
+        let Tenant { config, options, .. } = self.whose.one(self.dir.as_deref(), config)?;
+        let dir = if self.canary { config.dir.join("canary") } else { config.dir };
+        Ok((dir, options))
     }
 }
 
 /// What was recorded, for reading; says so where parts of it are lost.
 pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
-    let dir = how.dir(config);
-    let sessions = Conversations::read_with(&dir, options(config)?).map_err(fault)?;
+    let (dir, options) = how.journal(config)?;
+    let sessions = Conversations::read_with(&dir, options).map_err(fault)?;
     let damage = sessions.damage();
     if damage.is_loss() {
         let _ = writeln!(
@@ -54,15 +58,6 @@ pub fn open(how: &How, config: &Config) -> Result<Sessions, Fault> {
         );
     }
     Ok(sessions)
-}
-
-/// How recordings are read and written outside of traffic.
-pub fn options(config: &Config) -> Result<Options, Fault> {
-    let keys = config.record.keychain();
-    let keys = keys.map(Arc::new).map_err(|error| Fault::new(code::UNREADABLE, error.to_string()))?;
-    // The memory for traffic's records has nothing to do with what may wait here.
-    let pending_bytes = Options::default().pending_bytes;
-    Ok(Options { keys, pending_bytes, ..config.record.journal() })
 }
 
 /// A value on one line.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 
 use super::recordings::{How, fault, json, open};
+use super::whose::Whose;
 use super::{delete, import};
 use crate::app::{Fault, code};
 use crate::clock;
@@ -64,6 +65,8 @@ pub enum Command {
         /// Into this journal instead of the configured one; it is made where there is none.
         #[arg(long, value_name = "DIR")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        whose: Whose,
     },
 }
 
@@ -141,8 +144,8 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
             }
         }
         Command::Delete { subject, how } => return delete::run(subject, how, config),
-        Command::Import { paths, format, dir } => {
-            return import::run(paths, *format, dir.as_ref().unwrap_or(&config.record.dir), config);
+        Command::Import { paths, format, dir, whose } => {
+            return import::run(paths, *format, whose.one(dir.as_deref(), config)?);
         }
     };
     super::print(&text)

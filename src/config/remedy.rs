@@ -10,10 +10,14 @@ pub fn add(message: String, line: &str) -> String {
         "write [[upstream]] with two brackets: there may be several"
     } else if message.contains("expected a sequence") && line.trim_start().starts_with("[route") {
         "write [[route]] with two brackets: there may be several"
+    } else if message.contains("expected a sequence") && line.trim_start().starts_with("[tenant") {
+        "write [[tenant]] with two brackets: there may be several"
     } else if message.contains("expected a sequence") {
         "write a list in brackets, such as [\"*\"]"
     } else if unquoted && (message.contains("expected a string") || value.ends_with(char::is_alphabetic)) {
         "write it in quotes with its unit, such as \"30s\" or \"64MiB\""
+    } else if message.contains("missing field `name`") && line.trim_start().starts_with("[[tenant") {
+        "each [[tenant]] needs a name of your choice"
     } else if message.contains("missing field `name`") {
         "each [[upstream]] needs a name of your choice"
     } else {

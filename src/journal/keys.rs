@@ -72,6 +72,14 @@ pub fn keychain(path: &Path, recipient: &str) -> std::result::Result<Keychain, K
     keychain_of(path, recipient, variable.as_deref())
 }
 
+/// The keychain of a key file and a recipient, whatever the environment holds.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn keychain_of_files(path: &Path, recipient: &str) -> std::result::Result<Keychain, KeyError> {
+    keychain_of(path, recipient, None)
+}
+
 fn keychain_of(
     path: &Path,
     recipient: &str,
@@ -175,6 +183,12 @@ impl Keychain {
         let matching = Some(blake3::derive_key("serin 2026 match key from the operator's key", secret));
         let way = Way::Wrapped(LessSafeKey::new(unbound));
         Keychain { matching, ..Keychain::of(way, HashMap::new()) }
+    }
+
+    /// The same, with a secret for messages that no other tenant has.
+    pub fn of_tenant(mut self, name: &str) -> Keychain {
+        self.matching = self.matching.map(|secret| *blake3::keyed_hash(&secret, name.as_bytes()).as_bytes());
+        self
     }
 
     /// Whether what is written from now on is encrypted.

@@ -69,7 +69,7 @@ pub struct Limited {
 }
 
 /// Where the APIs carry their keys.
-static CREDENTIALS: [HeaderName; 3] =
+pub static CREDENTIALS: [HeaderName; 3] =
     [AUTHORIZATION, HeaderName::from_static("x-api-key"), HeaderName::from_static("api-key")];
 /// Nobody knows when an exchange ends; asking again after this costs little.
 const SOON: Duration = Duration::from_secs(1);
@@ -151,7 +151,7 @@ impl Books {
 }
 
 /// The secret in a credential, whatever the scheme and the spaces before it: one key is one client however it is written.
-fn secret(credential: &[u8]) -> &[u8] {
+pub fn secret(credential: &[u8]) -> &[u8] {
     let trimmed = credential.trim_ascii();
     let space = trimmed.iter().position(|byte| byte.is_ascii_whitespace());
     space.map_or(trimmed, |at| trimmed[at..].trim_ascii_start())

@@ -22,6 +22,7 @@ use crate::body::replay::{Copied, Fate, Replay};
 use crate::body::unread::Unread;
 use crate::fidelity::tag;
 use crate::journal::record::{self, End, Origin};
+use crate::recorder::Recorder;
 use crate::recorder::ledger::{Bare, Off};
 use crate::recorder::mode::Mode;
 use crate::recorder::tap::{self, Exchange, Tap, Wanted};
@@ -38,7 +39,8 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     let arrived = clock::now();
     let (mut head, body) = request.into_parts();
     let origin = origin(parts, &head.headers);
-    let mut wanted = wanted(parts, &head.headers, origin);
+    let recorder = recorder(parts, &head.headers, origin);
+    let mut wanted = wanted(&recorder, &head.headers, origin);
     let form = Form::of(head.uri.path());
     let malformed = malformed(&head);
     let closes = malformed.is_some();
@@ -62,15 +64,14 @@ pub async fn forward(parts: Arc<Parts>, request: hyper::Request<Incoming>) -> Re
     if admitted.is_err() {
         wanted = wanted.without_bodies();
     }
-    let (permit, turned_away) = match admitted {
-        Ok(permit) => (Some(permit), None),
-        Err(refusal) => (None, Some(refusal)),
-    };
+    let (permit, turned_away) =
+        admitted.map_or_else(|refusal| (None, Some(refusal)), |permit| (Some(permit), None));
     let held = Held::default();
     let settle = settle(parts, &head.headers, held.clone(), origin, permit, witness);
-    let recorder = parts.recorder.clone();
-    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, parts.settings.body_copy, settle);
-    let lease = exchange.wants_bodies().then(|| parts.recorder.budget().lease(parts.settings.body_copy));
+    let body_copy = parts.settings.body_copy;
+    let lease = recorder.budget().lease(body_copy);
+    let mut exchange = Exchange::begin(recorder, wanted, record, arrived, body_copy, settle);
+    let lease = exchange.wants_bodies().then_some(lease);
     let watched = exchange.watch(parts.settings.digest_sample);
     let body = Replay::live(body, lease, parts.settings.body).watched(watched).leaving(unread);
     let copy = body.copy();
@@ -200,13 +201,21 @@ pub fn malformed(head: &request::Parts) -> Option<Refusal<'static>> {
     }
 }
 
+/// The recorder of the tenant whose request this is. Canaries are nobody's.
+fn recorder(parts: &Parts, headers: &HeaderMap, origin: Origin) -> Recorder {
+    match origin {
+        Origin::Client => parts.recorder.of(parts.tenants.of(headers)),
+        Origin::Canary => parts.recorder.clone(),
+    }
+}
+
 /// What the operator and the client let us record: the least of it. Canaries' words are our own.
-fn wanted(parts: &Parts, headers: &HeaderMap, origin: Origin) -> Wanted {
+fn wanted(recorder: &Recorder, headers: &HeaderMap, origin: Origin) -> Wanted {
     if origin == Origin::Canary {
         return Wanted::Some(Mode::Full, Bare::No);
     }
-    let policy = parts.recorder.mode();
-    let asked = if parts.recorder.opt_out() { Mode::asked(headers, &RECORD) } else { Mode::Full };
+    let policy = recorder.mode();
+    let asked = if recorder.opt_out() { Mode::asked(headers, &RECORD) } else { Mode::Full };
     match policy.min(asked) {
         Mode::Off if asked == Mode::Off => Wanted::Off(Off::OptOut),
         Mode::Off => Wanted::Off(Off::Policy),

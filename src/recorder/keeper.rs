@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::Config;
 use super::ledger::Ledger;
 use super::room::{Gauge, Marks, Pressure};
+use super::tenant::Tenant;
 use crate::clock;
 use crate::journal::fs::Fs;
 use crate::journal::keys::Keychain;
@@ -31,6 +32,9 @@ const RETRY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct Kept {
     pub dir: PathBuf,
+    keys: Arc<Keychain>,
+    /// For how long its records are kept.
+    terms: Terms,
     /// The segment that is written to; those before it can be sealed.
     pub writing: Arc<AtomicU64>,
     /// Whether exchanges were forgotten since the index was last told.
@@ -38,8 +42,10 @@ pub struct Kept {
 }
 
 impl Kept {
-    pub fn new(dir: PathBuf) -> Kept {
-        Kept { dir, writing: Arc::default(), forgotten: Arc::default() }
+    /// The journal of a tenant that lies in that folder.
+    pub fn new(dir: PathBuf, tenant: &Tenant) -> Kept {
+        let (keys, terms) = (tenant.options.keys.clone(), tenant.config.terms());
+        Kept { dir, keys, terms, writing: Arc::default(), forgotten: Arc::default() }
     }
 }
 
@@ -52,9 +58,7 @@ pub struct Keeper {
 struct Keeping {
     journals: Vec<Kept>,
     fs: Arc<dyn Fs>,
-    keys: Arc<Keychain>,
     how: How,
-    terms: Terms,
     marks: Marks,
     gauge: Gauge,
     ledger: Ledger,
@@ -72,7 +76,6 @@ impl Keeper {
         config: &Config,
         journals: Vec<Kept>,
         fs: Arc<dyn Fs>,
-        keys: Arc<Keychain>,
         gauge: Gauge,
         ledger: Ledger,
     ) -> io::Result<Keeper> {
@@ -80,9 +83,7 @@ impl Keeper {
         let mut keeping = Keeping {
             journals,
             fs,
-            keys,
             how: How::of_level(config.seal_level),
-            terms: config.terms(),
             marks: Marks::of(config),
             gauge,
             ledger,
@@ -99,7 +100,7 @@ impl Keeper {
                 keeping.turn();
                 std::thread::park_timeout(LOOK);
             }
-            if keeping.keys.forgets() {
+            if keeping.journals.iter().any(|kept| kept.keys.forgets()) {
                 let _ = keeping.seal() && keeping.erase();
             }
         };
@@ -168,7 +169,7 @@ impl Keeping {
                     left.insert(path, *outcome);
                     continue;
                 }
-                match seal(file, &*self.fs, &self.keys, self.how) {
+                match seal(file, &*self.fs, &kept.keys, self.how) {
                     Ok(Outcome::Sealed) => self.ledger.sealed(),
                     Ok(outcome) => drop(left.insert(path, outcome)),
                     Err(error) => {
@@ -210,7 +211,7 @@ impl Keeping {
                     continue;
                 }
                 let now = clock::unix_nanos();
-                match erase::carry_out(&kept.dir, &*self.fs, &self.keys, self.how, &mut erasure, now) {
+                match erase::carry_out(&kept.dir, &*self.fs, &kept.keys, self.how, &mut erasure, now) {
                     Ok(receipt) => {
                         self.ledger.erased(receipt.exchanges);
                         tracing::info!(id = erasure.id, exchanges = receipt.exchanges, "erased");
@@ -231,7 +232,7 @@ impl Keeping {
 
     fn forget(&self) {
         for kept in &self.journals {
-            match forget(&kept.dir, &*self.fs, &self.terms, clock::unix_nanos()) {
+            match forget(&kept.dir, &*self.fs, &kept.terms, clock::unix_nanos()) {
                 Ok(forgotten) => {
                     self.ledger.forgot(forgotten.bytes);
                     if forgotten.metadata {

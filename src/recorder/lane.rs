@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use super::Offered;
 use super::keeper::Kept;
 use super::ledger::{Bare, Dropped, Ledger};
+use super::mode::Mode;
 use super::room::{Gauge, Pressure};
-use super::{Config, Offered};
+use super::tenant::Tenant;
 use crate::body::budget::Lease;
 use crate::clock;
 use crate::conversation::reading::Reading;
 use crate::conversation::{self, Conversations, Lowered, Place, Subject, Wish};
 use crate::journal::ballast::Ballast;
 use crate::journal::erase::Erasure;
+use crate::journal::fs::Fs;
 use crate::journal::record::{Level, Origin};
 use crate::journal::{Exchange, Flag, Keep, Options, Sync};
 use crate::openai::outline::Outline;
@@ -54,11 +57,12 @@ pub struct Lane {
     failing: bool,
 }
 
-/// When a group is committed, and what share of conversations is recorded whole.
+/// When a group is committed, what share of conversations is recorded whole, and how much of what is not to be stored.
 struct Terms {
     age: Duration,
     bytes: u64,
     sample: f64,
+    unstored: Mode,
 }
 
 /// Exchanges the journal holds in memory and has not made durable.
@@ -71,20 +75,23 @@ struct Group {
 }
 
 impl Lane {
+    /// Opens the journal of a tenant, or, among the default one's, that of the canaries.
     pub fn open(
         kept: Kept,
         origin: Origin,
-        options: Options,
-        config: &Config,
+        tenant: &Tenant,
+        fs: Arc<dyn Fs>,
         ledger: Ledger,
         gauge: Gauge,
     ) -> conversation::Result<Self> {
+        let (config, options) = (&tenant.config, Options { fs, ..tenant.options.clone() });
         let journal = open(&kept.dir, &options)?;
         let terms = Terms {
             age: if config.sync == Sync::Always { Duration::ZERO } else { config.commit_age.0 },
             bytes: config.commit_bytes.0,
             // Canaries are few, and evidence.
             sample: if origin == Origin::Canary { 1.0 } else { config.sample },
+            unstored: config.unstored,
         };
         let ballast = Ballast::new(&kept.dir, config.ballast.0);
         // Opening may have found something to add.
@@ -137,6 +144,11 @@ impl Lane {
     /// Under which secrets are masked: the same secret has the same mask as long as the journal is the same.
     pub fn mask_key(&self) -> [u8; 32] {
         self.journal.as_ref().map_or([0; 32], Conversations::mask_key)
+    }
+
+    /// How much is kept of what is not to be stored.
+    pub fn unstored(&self) -> Mode {
+        self.terms.unstored
     }
 
     /// Takes an exchange; its memory is held until it is durable. Returns where it belongs, if it was taken and is a turn.
@@ -330,8 +342,8 @@ impl Lane {
 
     /// Says once that recording fails; the counters say how much is lost.
     fn failed(&mut self, doing: &str, error: &conversation::Error) {
-        self.ledger.pulse().failing(self.origin, true);
         if !std::mem::replace(&mut self.failing, true) {
+            self.ledger.pulse().failing(self.origin, true);
             tracing::error!(%error, doing, "recording fails, traffic goes on; look at the disk under [record] dir");
         }
     }

@@ -1,19 +1,22 @@
 //! The ledger: every exchange ends in exactly one of its columns, so that
 //! `proxied = full + shape + meta + off + dropped` holds whenever nothing is in flight. Canaries have a book of their own.
 
+mod book;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use super::room::Pressure;
 use super::state::{Pulse, State};
+use super::tenant;
 use crate::clock;
 use crate::conversation::{Kind, Place};
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
 use crate::openai::Usage;
+use book::Book;
 
 /// Why an exchange was not recorded although it should have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +99,16 @@ impl Dropped {
     }
 }
 
-/// Counters of the recorder. Cheap to clone.
+/// Counters of the recorder, as one tenant's exchanges are entered in them. Cheap to clone.
 #[derive(Clone)]
-pub struct Ledger(Arc<Books>);
+pub struct Ledger {
+    all: Arc<Books>,
+    own: Arc<Book>,
+}
 
 struct Books {
     clients: IntCounterVec,
+    tenants: IntCounterVec,
     canaries: IntCounterVec,
     stream_errors: IntCounterVec,
     bytes: IntCounter,
@@ -118,8 +125,6 @@ struct Books {
     forgotten: IntCounter,
     erased: IntCounter,
     pulse: Pulse,
-    /// Losses not yet written into the journal, by [`DROPPED`]'s order: count and time of the first.
-    pending: [(AtomicU64, AtomicU64); DROPPED.len()],
 }
 
 /// What reading turns has shown.
@@ -155,7 +160,7 @@ impl Turns {
 }
 
 impl Ledger {
-    /// `upstreams` are the names whose series begin at 0.
+    /// That of the default tenant. `upstreams` are the names whose series begin at 0.
     pub fn new(metrics: &Metrics, upstreams: &[&str]) -> Self {
         let columns = ["outcome", "reason"];
         let clients = metrics.counters(
@@ -199,7 +204,10 @@ impl Ledger {
         );
         let bytes = "Bytes of exchanges written to the journal, before compression.";
         let erased = "Exchanges taken out of every file because somebody asked for it.";
-        let ledger = Self(Arc::new(Books {
+        let tenants = book::register(metrics);
+        let own = Arc::new(Book::new(&tenants, tenant::DEFAULT));
+        let all = Arc::new(Books {
+            tenants,
             erased: metrics.counter("serin_recorder_erased_exchanges_total", erased),
             clients,
             canaries,
@@ -228,21 +236,32 @@ impl Ledger {
                 "Bytes removed because their time was over.",
             ),
             pulse: Pulse::default(),
-            pending: Default::default(),
-        }));
+        });
+        let ledger = Self { all, own };
         ledger.expect(upstreams);
         ledger
+    }
+
+    /// The same ledger, where another tenant's exchanges are entered.
+    pub fn of_tenant(&self, name: &str) -> Self {
+        Self { all: self.all.clone(), own: Arc::new(Book::new(&self.all.tenants, name)) }
     }
 
     /// Lets the series of these upstreams begin at 0.
     pub fn expect(&self, upstreams: &[&str]) {
         for upstream in upstreams {
-            self.0.stream_errors.with_label_values(&[upstream]);
+            self.all.stream_errors.with_label_values(&[upstream]);
         }
     }
 
     fn count(&self, origin: Origin, outcome: &str, reason: &str) {
-        let book = if origin == Origin::Client { &self.0.clients } else { &self.0.canaries };
+        let book = match origin {
+            Origin::Client => {
+                self.own.count(outcome);
+                &self.all.clients
+            }
+            Origin::Canary => &self.all.canaries,
+        };
         book.with_label_values(&[outcome, reason]).inc();
     }
 
@@ -276,122 +295,103 @@ impl Ledger {
     pub fn dropped(&self, origin: Origin, why: Dropped) {
         self.count(origin, "dropped", why.name());
         if origin == Origin::Client {
-            let (count, since) = &self.0.pending[why as usize];
-            if count.fetch_add(1, Relaxed) == 0 {
-                since.store(clock::unix_nanos(), Relaxed);
-            }
+            self.own.lost(why as usize);
         }
     }
 
-    /// Clients' losses since the last call, to be written into the journal.
+    /// Losses of this tenant since the last call, to be written into its journal.
     pub fn take_gaps(&self) -> Vec<Gap> {
-        let now = clock::unix_nanos();
-        let pending = DROPPED.iter().zip(&self.0.pending);
-        pending
-            .filter_map(|((_, name), (count, since))| {
-                let lost = count.swap(0, Relaxed);
-                (lost > 0).then(|| Gap {
-                    from_unix_nanos: since.load(Relaxed),
-                    to_unix_nanos: now,
-                    reason: (*name).to_owned(),
-                    count: lost,
-                })
-            })
-            .collect()
+        self.own.take_gaps()
     }
 
     /// Where the recorder's thread leaves behind how it does.
     pub fn pulse(&self) -> &Pulse {
-        &self.0.pulse
+        &self.all.pulse
     }
 
     pub fn state(&self) -> State {
-        self.0.pulse.state(self.0.pressure.get(), clock::now())
+        self.all.pulse.state(self.all.pressure.get(), clock::now())
     }
 
     /// Clients' exchanges by outcome.
     pub fn summary(&self) -> BTreeMap<&'static str, u64> {
         let mut sums = BTreeMap::new();
         for (outcome, reason) in COLUMNS {
-            *sums.entry(outcome).or_default() += self.0.clients.with_label_values(&[outcome, reason]).get();
+            *sums.entry(outcome).or_default() += self.all.clients.with_label_values(&[outcome, reason]).get();
         }
         sums
     }
 
     /// A client's turn has its place, and its answer says what it took.
     pub fn placed(&self, place: &Place, usage: Option<Usage>) {
-        self.0.turns.links[place.kind as usize].inc();
-        self.0.turns.ambiguous.inc_by(place.ambiguous.into());
+        self.all.turns.links[place.kind as usize].inc();
+        self.all.turns.ambiguous.inc_by(place.ambiguous.into());
         let usage = usage.unwrap_or_default();
         let counts = [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens];
-        for (counter, count) in self.0.turns.tokens.iter().zip(counts) {
+        for (counter, count) in self.all.turns.tokens.iter().zip(counts) {
             counter.inc_by(count.unwrap_or(0).min(MOST_TOKENS));
         }
     }
 
     /// Whether what was found about a turn goes into the journal.
     pub fn flagged(&self, taken: bool) {
-        self.0.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+        self.all.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
     }
 
     /// Whether it goes into the journal that an exchange has begun.
     pub fn started(&self, taken: bool) {
-        self.0.starts.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+        self.all.starts.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
     }
 
     pub fn gap_written(&self) {
-        self.0.gaps.inc();
+        self.all.gaps.inc();
     }
 
     /// A gap that was taken and could not be written: it counts as not taken.
     pub fn gap_not_written(&self, gap: &Gap) {
-        let pending = DROPPED.iter().zip(&self.0.pending).find(|((_, name), _)| **name == gap.reason);
-        if let Some((_, (count, since))) = pending {
-            since.store(gap.from_unix_nanos, Relaxed);
-            count.fetch_add(gap.count, Relaxed);
-        }
+        self.own.gap_not_written(gap);
     }
 
     /// An answer failed inside its stream, as only its content tells.
     pub fn stream_error(&self, upstream: &str) {
-        self.0.stream_errors.with_label_values(&[upstream]).inc();
+        self.all.stream_errors.with_label_values(&[upstream]).inc();
     }
 
     pub fn wrote(&self, bytes: u64) {
-        self.0.bytes.inc_by(bytes);
+        self.all.bytes.inc_by(bytes);
     }
 
     pub fn room(&self, free: u64) {
-        self.0.free.set(i64::try_from(free).unwrap_or(i64::MAX));
+        self.all.free.set(i64::try_from(free).unwrap_or(i64::MAX));
     }
 
     pub fn pressure(&self, pressure: Pressure) {
-        self.0.pressure.set(pressure as i64);
+        self.all.pressure.set(pressure as i64);
     }
 
     pub fn sealed(&self) {
-        self.0.sealed.inc();
+        self.all.sealed.inc();
     }
 
     /// So many segments cannot be sealed for want of their keys.
     pub fn locked(&self, segments: usize) {
-        self.0.locked.set(i64::try_from(segments).unwrap_or(i64::MAX));
+        self.all.locked.set(i64::try_from(segments).unwrap_or(i64::MAX));
     }
 
     pub fn erased(&self, exchanges: u64) {
-        self.0.erased.inc_by(exchanges);
+        self.all.erased.inc_by(exchanges);
     }
 
     pub fn forgot(&self, bytes: u64) {
-        self.0.forgotten.inc_by(bytes);
+        self.all.forgotten.inc_by(bytes);
     }
 
     pub fn durable_lag(&self, seconds: f64) {
-        self.0.durable_lag.set(seconds);
+        self.all.durable_lag.set(seconds);
     }
 
     pub fn queue_bytes(&self, bytes: u64) {
-        self.0.queue_bytes.set(bytes as i64);
+        self.all.queue_bytes.set(bytes as i64);
     }
 }
 
@@ -413,6 +413,29 @@ mod tests {
         let again = ledger.take_gaps();
         assert_eq!((again.len(), again[0].count), (1, 3));
         assert_eq!(again[0].from_unix_nanos, gaps[0].from_unix_nanos, "it begins with the first loss");
+    }
+
+    #[test]
+    fn each_tenant_has_its_own_losses_and_together_they_are_all() {
+        let metrics = Metrics::default();
+        let default = Ledger::new(&metrics, &[]);
+        let own = default.of_tenant("a");
+        own.dropped(Origin::Client, Dropped::QueueFull);
+        own.recorded(Origin::Client, Level::Meta, Bare::Asked);
+        own.recorded(Origin::Canary, Level::Full, Bare::No);
+        default.off(Origin::Client, Off::OptOut);
+        assert!(default.take_gaps().is_empty());
+        assert_eq!(own.take_gaps().len(), 1);
+        let text = String::from_utf8(metrics.text().expect("encodes")).expect("is text");
+        for (outcome, tenant, count) in
+            [("dropped", "a", 1), ("meta", "a", 1), ("full", "a", 0), ("off", "a", 0), ("off", "default", 1)]
+        {
+            let line = format!(
+                "serin_recorder_tenant_turns_total{{outcome=\"{outcome}\",tenant=\"{tenant}\"}} {count}"
+            );
+            assert!(text.lines().any(|found| found == line), "{line} in {text}");
+        }
+        assert_eq!(default.summary().values().sum::<u64>(), 3);
     }
 
     #[test]

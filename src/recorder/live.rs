@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::ledger::Ledger;
-use crate::journal::record::{Exchange, Header, Origin, Phase};
+use crate::journal::record::{Exchange, Header, Phase};
 
 const WAITING: u8 = 0;
 const ANSWERING: u8 = 1;
@@ -19,6 +19,7 @@ const OVER: u8 = 2;
 /// An exchange that runs.
 pub struct Live {
     begun: Instant,
+    tenant: usize,
     record: Exchange,
     /// Neither side ever waits for the other here.
     upstream: Mutex<String>,
@@ -26,8 +27,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// `record` holds what is known of the request.
-    pub fn new(record: &Exchange, begun: Instant) -> Live {
+    /// `record` holds what is known of the request, and `tenant` is whose it is.
+    pub fn new(record: &Exchange, begun: Instant, tenant: usize) -> Live {
         let record = Exchange {
             id: record.id.clone(),
             started_unix_nanos: record.started_unix_nanos,
@@ -37,7 +38,12 @@ impl Live {
             request_headers: record.request_headers.iter().map(Header::clone).collect(),
             ..Exchange::default()
         };
-        Live { begun, record, upstream: Mutex::default(), stage: AtomicU8::new(WAITING) }
+        Live { begun, tenant, record, upstream: Mutex::default(), stage: AtomicU8::new(WAITING) }
+    }
+
+    /// Whose it is, by the order of [`super::tenant::Tenant::all`].
+    pub fn tenant(&self) -> usize {
+        self.tenant
     }
 
     /// The upstream that was chosen.
@@ -113,14 +119,15 @@ impl Watch {
     }
 
     /// The next that is old enough to be noted. Each is noted once.
-    pub fn next(&mut self, now: Instant) -> Option<(Origin, Exchange)> {
+    pub fn next(&mut self, now: Instant) -> Option<(Arc<Live>, Exchange)> {
         while let Some(oldest) = self.running.front() {
             if !oldest.is_over() && now.saturating_duration_since(oldest.begun) < self.after {
                 return None;
             }
             let live = self.running.pop_front()?;
             if !live.is_over() {
-                return Some((live.record.origin(), live.so_far()));
+                let record = live.so_far();
+                return Some((live, record));
             }
         }
         None
@@ -134,7 +141,7 @@ mod tests {
     use crate::metrics::Metrics;
 
     fn live(id: &str, begun: Instant) -> Arc<Live> {
-        Arc::new(Live::new(&Exchange { id: id.into(), ..Exchange::default() }, begun))
+        Arc::new(Live::new(&Exchange { id: id.into(), ..Exchange::default() }, begun, 0))
     }
 
     fn watch(most: usize) -> (Begun, Watch, Metrics) {

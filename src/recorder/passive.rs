@@ -58,6 +58,8 @@ pub struct Seen {
 
 /// An exchange to be checked.
 pub struct Turn {
+    /// Whose it is.
+    pub tenant: usize,
     pub seen: Seen,
     pub reading: Reading,
     pub place: Place,
@@ -128,7 +130,7 @@ pub struct Parts {
 /// The recorder's end. Dropping it does not wait; [`Passive::end`] does.
 pub struct Passive {
     queue: SyncSender<Job>,
-    flags: Receiver<Flag>,
+    flags: Receiver<(usize, Flag)>,
     metrics: Metrics,
     /// When to stop, once the process ends.
     deadline: Arc<OnceLock<Instant>>,
@@ -169,13 +171,13 @@ impl Passive {
         self.metrics.skipped(why);
     }
 
-    /// What was found since the last call.
-    pub fn flags(&self) -> impl Iterator<Item = Flag> + '_ {
+    /// What was found since the last call, with whose turns they are.
+    pub fn flags(&self) -> impl Iterator<Item = (usize, Flag)> + '_ {
         self.flags.try_iter()
     }
 
     /// Waits until everything offered so far is checked, but not for long; returns the last of what was found.
-    pub fn end(self) -> Vec<Flag> {
+    pub fn end(self) -> Vec<(usize, Flag)> {
         self.deadline.get_or_init(|| clock::now() + LAST);
         drop(self.queue);
         let flags = self.flags.iter().collect();
@@ -186,7 +188,12 @@ impl Passive {
     }
 }
 
-fn run(jobs: &Receiver<Job>, found: &SyncSender<Flag>, until: &OnceLock<Instant>, mut checks: Checks) {
+fn run(
+    jobs: &Receiver<Job>,
+    found: &SyncSender<(usize, Flag)>,
+    until: &OnceLock<Instant>,
+    mut checks: Checks,
+) {
     while let Ok(job) = jobs.recv() {
         let turn = match job {
             Job::Models(body, _leases) => {
@@ -208,7 +215,7 @@ fn run(jobs: &Receiver<Job>, found: &SyncSender<Flag>, until: &OnceLock<Instant>
                 unix_nanos: clock::unix_nanos(),
             };
             // A recorder that does not keep up loses flags, and counts as it goes.
-            if found.try_send(flag).is_err() {
+            if found.try_send((turn.tenant, flag)).is_err() {
                 checks.metrics().lost_flag();
             }
         }

@@ -1,6 +1,6 @@
 //! How the recorder does, as its thread leaves it behind for whoever asks: nobody waits for it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use super::room::Pressure;
@@ -35,7 +35,8 @@ pub struct Pulse {
     begun: Instant,
     /// Milliseconds since then.
     last: AtomicU64,
-    failing: [AtomicBool; 2],
+    /// Journals that do not take what they are given: clients', of which each tenant has one, and the canaries'.
+    failing: [AtomicUsize; 2],
 }
 
 impl Default for Pulse {
@@ -50,15 +51,19 @@ impl Pulse {
         self.last.store(now.saturating_duration_since(self.begun).as_millis() as u64, Relaxed);
     }
 
-    /// Whether a journal takes what it is given.
+    /// A journal has begun to fail, or ceased to.
     pub fn failing(&self, origin: Origin, failing: bool) {
-        self.failing[usize::from(origin == Origin::Canary)].store(failing, Relaxed);
+        let count = &self.failing[usize::from(origin == Origin::Canary)];
+        match failing {
+            true => count.fetch_add(1, Relaxed),
+            false => count.fetch_sub(1, Relaxed),
+        };
     }
 
     pub fn state(&self, pressure: i64, now: Instant) -> State {
         let last = self.begun + Duration::from_millis(self.last.load(Relaxed));
         let silent = now.saturating_duration_since(last);
-        let failing = |at: usize| self.failing[at].load(Relaxed);
+        let failing = |at: usize| self.failing[at].load(Relaxed) > 0;
         let less = |pressure: Pressure| pressure as i64;
         match pressure {
             _ if silent > HANGS => {
@@ -95,7 +100,9 @@ mod tests {
         assert!(why(&pulse, 1, now).contains("no streams") && why(&pulse, 2, now).contains("no bodies"));
         assert!(why(&pulse, 3, now).contains("is full"));
         pulse.failing(Origin::Client, true);
-        assert!(why(&pulse, 3, now).contains("cannot be written"));
+        pulse.failing(Origin::Client, true);
+        pulse.failing(Origin::Client, false);
+        assert!(why(&pulse, 3, now).contains("cannot be written"), "of two one still fails");
         let later = now + Duration::from_secs(60);
         assert!(why(&pulse, 0, later).contains("for 60 s"));
         pulse.beat(later);

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use super::ledger::{Bare, Ledger};
 use super::live::Watch;
 use super::mode::Mode;
 use super::passive::{Job, Passive, Seen, Skipped, Turn};
+use super::queue::{self, Queued};
 use super::room::Gauge;
 use super::secrets::Secrets;
+use super::tenant::{self, Tenant};
 use super::{Config, Offered, Recorder, Work};
 use crate::body::budget::{Budget, Lease};
 use crate::clock;
 use crate::conversation;
 use crate::conversation::reading::{Reading, judge};
-use crate::journal::Options;
 use crate::journal::fs::{Fs, Real};
-use crate::journal::keys::{KeyError, Keychain};
 use crate::journal::record::{Capture, End, Exchange, Origin};
 use crate::openai::outline::Outline;
 
@@ -36,8 +36,8 @@ const NAP: Duration = Duration::from_millis(5);
 /// The writer's thread; it ends when the last [`Recorder`] is gone and everything queued is durable. With it goes the
 /// keeper's.
 pub struct Writer {
-    running: Option<(JoinHandle<[Lane; 2]>, Keeper)>,
-    keys: Arc<Keychain>,
+    running: Option<(JoinHandle<Lanes>, Keeper)>,
+    tenants: Vec<Tenant>,
 }
 
 /// Why recording cannot start.
@@ -48,46 +48,96 @@ pub enum Error {
     #[error("its thread cannot be started: {0}")]
     Thread(io::Error),
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Tenant(#[from] tenant::Error),
 }
 
-/// Opens the journals, the clients' and in a directory of its own the canaries', and starts the writer. With recording
-/// switched off, nothing is opened. `passive` checks what was recorded.
-pub fn start(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Result<(Recorder, Writer), Error> {
-    start_on(config, ledger, passive, Arc::new(Real))
+/// Opens the journals: the default tenant's, and in directories of their own those of the other tenants and of the
+/// canaries; and starts the writer. With recording switched off, nothing is opened. `passive` checks what was recorded.
+pub fn start(
+    config: &Config,
+    tenants: &[tenant::Config],
+    ledger: Ledger,
+    passive: Option<Passive>,
+) -> Result<(Recorder, Writer), Error> {
+    start_on(config, tenants, ledger, passive, Arc::new(Real))
 }
 
 /// As [`start`], on a file system of the caller's.
 pub fn start_on(
     config: &Config,
+    tenants: &[tenant::Config],
     ledger: Ledger,
     passive: Option<Passive>,
     fs: Arc<dyn Fs>,
 ) -> Result<(Recorder, Writer), Error> {
     let budget = Budget::new(config.memory.0);
-    let keys = Arc::new(config.keychain()?);
-    if !config.enabled {
-        return Ok((Recorder::new(None, budget, ledger, config), Writer { running: None, keys }));
-    }
-    keys.may_write()?;
-    let options = Options { keys: keys.clone(), fs: fs.clone(), ..config.journal() };
-    let gauge = Gauge::default();
-    let kept = [config.dir.clone(), config.dir.join("canary")].map(Kept::new);
-    let lane = |kept: &Kept, origin| {
-        Lane::open(kept.clone(), origin, options.clone(), config, ledger.clone(), gauge.clone())
+    let all = Tenant::all(config, tenants)?;
+    let own = |tenant: &Tenant| match tenant.name.as_str() {
+        tenant::DEFAULT => ledger.clone(),
+        name => ledger.of_tenant(name),
     };
-    let lanes = [lane(&kept[0], Origin::Client)?, lane(&kept[1], Origin::Canary)?];
-    let keeper = Keeper::start(config, kept.to_vec(), fs, keys.clone(), gauge.clone(), ledger.clone());
-    let keeper = keeper.map_err(Error::Thread)?;
-    let (sender, receiver) = sync_channel(config.queue);
+    let ledgers: Vec<Ledger> = all.iter().map(own).collect();
+    if !config.enabled {
+        let recorder = Recorder::new(&all, &ledgers, &budget, None, None);
+        return Ok((recorder, Writer { running: None, tenants: all }));
+    }
+    all.iter().try_for_each(Tenant::may_write)?;
+    for orphan in tenant::orphans(&config.dir, tenants) {
+        let dir = orphan.display();
+        tracing::warn!(%dir, "belongs to no [[tenant]]: what lies there is neither shown nor forgotten; name it again or remove it");
+    }
+    let gauge = Gauge::default();
+    let (lanes, kept) = lanes(config, &all, &ledgers, &fs, &gauge)?;
+    let keeper = Keeper::start(config, kept, fs, gauge, ledger.clone()).map_err(Error::Thread)?;
+    let (doors, canaries, queue) = queue::bounded(config.queue, all.len());
     let (begun, watch) = Watch::new(config.queue, config.start_after.0, ledger.clone());
-    let recorder = Recorder::new(Some(sender), budget.clone(), ledger.clone(), config).noting(begun);
-    let desk =
-        Desk { secrets: Secrets::new(config.parts), unstored: config.unstored, ledger, budget, passive };
-    let run = move || run(&receiver, watch, lanes, desk);
+    let recorder = Recorder::new(&all, &ledgers, &budget, Some((doors, canaries)), Some(begun));
+    let desk = Desk { secrets: Secrets::new(config.parts), ledger, budget, passive };
+    let run = move || run(&queue, watch, lanes, desk);
     let thread =
         std::thread::Builder::new().name("serin-recorder".into()).spawn(run).map_err(Error::Thread)?;
-    Ok((recorder, Writer { running: Some((thread, keeper)), keys }))
+    Ok((recorder, Writer { running: Some((thread, keeper)), tenants: all }))
+}
+
+/// Opens every journal, for writing and for the keeper.
+fn lanes(
+    config: &Config,
+    tenants: &[Tenant],
+    ledgers: &[Ledger],
+    fs: &Arc<dyn Fs>,
+    gauge: &Gauge,
+) -> Result<(Lanes, Vec<Kept>), Error> {
+    let mut all = Vec::new();
+    let mut open = |dir, origin, tenant: &Tenant, ledger: &Ledger| {
+        let kept = Kept::new(dir, tenant);
+        all.push(kept.clone());
+        Lane::open(kept, origin, tenant, fs.clone(), ledger.clone(), gauge.clone())
+    };
+    let canaries = open(config.dir.join("canary"), Origin::Canary, &tenants[0], &ledgers[0])?;
+    let own = tenants.iter().zip(ledgers);
+    let tenants = own.map(|(tenant, ledger)| open(tenant.config.dir.clone(), Origin::Client, tenant, ledger));
+    let tenants = tenants.collect::<Result<_, _>>()?;
+    Ok((Lanes { tenants, canaries }, all))
+}
+
+/// The journals that are written to.
+struct Lanes {
+    /// In the order of [`Tenant::all`].
+    tenants: Vec<Lane>,
+    canaries: Lane,
+}
+
+impl Lanes {
+    fn of(&mut self, origin: Origin, tenant: usize) -> &mut Lane {
+        match origin {
+            Origin::Client => &mut self.tenants[tenant],
+            Origin::Canary => &mut self.canaries,
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.tenants.iter_mut().chain(std::iter::once(&mut self.canaries))
+    }
 }
 
 impl Writer {
@@ -105,52 +155,57 @@ impl Writer {
         drop(lanes);
     }
 
-    /// The keys of what is recorded, those of this run among them.
-    pub fn keys(&self) -> Arc<Keychain> {
-        self.keys.clone()
+    /// Who is recorded, with the keys of this run.
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.tenants.clone()
     }
 }
 
 /// Returns the lanes, as whoever has them has the journals' locks.
-fn run(queue: &Receiver<Work>, mut watch: Watch, mut lanes: [Lane; 2], mut desk: Desk) -> [Lane; 2] {
+fn run(queue: &Receiver<Queued>, mut watch: Watch, mut lanes: Lanes, mut desk: Desk) -> Lanes {
+    let mut idle_at = clock::now();
     loop {
         let now = clock::now();
         desk.ledger.pulse().beat(now);
-        let due = lanes.iter().filter_map(|lane| lane.due).min();
+        let due = lanes.all().filter_map(|lane| lane.due).min();
         let patience = due.map_or(IDLE, |due| due.saturating_duration_since(now)).min(IDLE);
         let over = match next(queue, due.is_some(), patience) {
-            Ok(work) => {
-                do_it(work, &mut lanes, &mut desk);
+            Ok(Queued { tenant, work, .. }) => {
+                do_it(work, tenant, &mut lanes, &mut desk);
                 false
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => true,
         };
         desk.ledger.queue_bytes(desk.budget.used());
-        desk.flag(&mut lanes[0], over);
+        desk.flag(&mut lanes, over);
         let now = clock::now();
         watch.gather();
-        while let Some((origin, exchange)) = watch.next(now) {
-            lanes[of(origin)].start(exchange);
+        while let Some((live, exchange)) = watch.next(now) {
+            lanes.of(exchange.origin(), live.tenant()).start(exchange);
         }
-        for lane in &mut lanes {
+        let idle = now >= idle_at;
+        if idle {
+            idle_at = now + IDLE;
+        }
+        for lane in lanes.all() {
             if over || lane.is_due(now) {
                 lane.commit();
-            } else if lane.due.is_none() {
+            } else if idle && lane.due.is_none() {
                 lane.idle();
             }
         }
         if over {
-            lanes.iter_mut().for_each(Lane::give_up);
+            lanes.all().for_each(Lane::give_up);
             return lanes;
         }
     }
 }
 
-fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
+fn do_it(work: Work, tenant: usize, lanes: &mut Lanes, desk: &mut Desk) {
     match work {
         Work::Record(mut offered) => {
-            let lane = &mut lanes[of(offered.exchange.origin())];
+            let lane = lanes.of(offered.exchange.origin(), tenant);
             lane.come_back();
             let leases = Arc::new(std::mem::take(&mut offered.leases));
             let Looked { outline, reading, seen } = desk.look(lane, &mut offered, &leases);
@@ -159,21 +214,19 @@ fn do_it(work: Work, lanes: &mut [Lane; 2], desk: &mut Desk) {
             if let (Some(seen), Some(reading), Some(place), Some(passive)) =
                 (seen, reading, place, &desk.passive)
             {
-                passive.offer(Job::Turn(Box::new(Turn { seen, reading, place })));
+                passive.offer(Job::Turn(Box::new(Turn { tenant, seen, reading, place })));
             }
         }
-        Work::Flag(origin, flag) => lanes[of(origin)].flag(flag),
+        Work::Flag(origin, flag) => lanes.of(origin, tenant).flag(flag),
         // Who asked may have gone away since.
-        Work::Erase { origin, subject, reply } => drop(reply.try_send(lanes[of(origin)].erase(&subject))),
+        Work::Erase { origin, subject, reply } => {
+            drop(reply.try_send(lanes.of(origin, tenant).erase(&subject)));
+        }
     }
 }
 
-fn of(origin: Origin) -> usize {
-    usize::from(origin == Origin::Canary)
-}
-
 /// The next thing to do, or [`RecvTimeoutError::Timeout`] when it is time to look around.
-fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Work, RecvTimeoutError> {
+fn next(queue: &Receiver<Queued>, pending: bool, patience: Duration) -> Result<Queued, RecvTimeoutError> {
     if !pending {
         return queue.recv_timeout(patience);
     }
@@ -190,8 +243,6 @@ fn next(queue: &Receiver<Work>, pending: bool, patience: Duration) -> Result<Wor
 /// What is done with every exchange, whoever's it is.
 struct Desk {
     secrets: Secrets,
-    /// How much is kept of what is not to be stored.
-    unstored: Mode,
     ledger: Ledger,
     budget: Budget,
     passive: Option<Passive>,
@@ -207,10 +258,11 @@ struct Looked {
 
 impl Desk {
     /// Writes down what the checks have found; at the end, all that they still find.
-    fn flag(&mut self, clients: &mut Lane, over: bool) {
-        self.passive.iter().flat_map(Passive::flags).for_each(|flag| clients.flag(flag));
+    fn flag(&mut self, lanes: &mut Lanes, over: bool) {
+        let mut flag = |(tenant, flag)| lanes.of(Origin::Client, tenant).flag(flag);
+        self.passive.iter().flat_map(Passive::flags).for_each(&mut flag);
         if over && let Some(passive) = self.passive.take() {
-            passive.end().into_iter().for_each(|flag| clients.flag(flag));
+            passive.end().into_iter().for_each(flag);
         }
     }
 
@@ -232,7 +284,7 @@ impl Desk {
             complete(&mut offered.exchange, reading, &self.ledger);
         }
         let (mode, why) = match (opaque, unstored) {
-            (_, true) if self.unstored < offered.mode => (self.unstored, Bare::Unstored),
+            (_, true) if lane.unstored() < offered.mode => (lane.unstored(), Bare::Unstored),
             (true, _) if offered.mode.keeps_bodies() => (Mode::Hash, Bare::Opaque),
             _ => (offered.mode, offered.asked),
         };

@@ -39,6 +39,7 @@ mod records_survive_a_kill;
 mod redirected_connections_go_on;
 mod secrets_never_reach_the_disk;
 mod streams_pass_in_every_shape;
+mod tenants_are_told_apart;
 mod the_admin_side_keeps_to_itself;
 mod the_log_never_holds_traffic_up;
 mod three_turns_are_one_conversation;

@@ -10,8 +10,8 @@ use crate::support::journal::exchanges;
 use crate::support::upstream::{Received, Upstream, whole};
 use crate::support::wire::{self, post};
 
-const SECRET: &str = "ghp_Zq8LmW3nR5tY7uI9oP1aS3dF5gH7jK9lX2cV";
-const WORDS: &str = "the quick brown fox";
+pub const SECRET: &str = "ghp_Zq8LmW3nR5tY7uI9oP1aS3dF5gH7jK9lX2cV";
+pub const WORDS: &str = "the quick brown fox";
 
 fn ask(api: Api, stream: bool) -> Value {
     // Long enough to be cut into pieces.
@@ -68,7 +68,7 @@ fn answer(request: &Received) -> Vec<u8> {
 }
 
 /// Everything of a record as text.
-fn all(exchange: &Exchange) -> String {
+pub fn all(exchange: &Exchange) -> String {
     let bodies = [&exchange.request_body, &exchange.response_body, &exchange.answer];
     let bodies = bodies.map(|body| String::from_utf8_lossy(body).into_owned()).concat();
     let read = serin::conversation::read(exchange).map(|reading| reading.answer.fold.choices);
@@ -77,11 +77,16 @@ fn all(exchange: &Exchange) -> String {
 
 /// Sends one request through every interface, streamed and not; returns the records.
 fn recorded(settings: &str, header: &str, change: impl Fn(&mut Value)) -> Vec<Exchange> {
+    exchanges(&mut asked(settings, header, change))
+}
+
+/// Serin, after one request through every interface, streamed and not.
+pub fn asked(settings: &str, header: &str, change: impl Fn(&mut Value)) -> Serin {
     let upstream = Upstream::start(|request, out| {
         use std::io::Write;
         out.write_all(&answer(request)).is_ok()
     });
-    let mut serin = Serin::before(upstream.address, settings);
+    let serin = Serin::before(upstream.address, settings);
     for api in Api::ALL {
         for stream in [false, true] {
             let mut body = ask(api, stream);
@@ -95,7 +100,7 @@ fn recorded(settings: &str, header: &str, change: impl Fn(&mut Value)) -> Vec<Ex
             assert!(through.text().contains(&SECRET[SECRET.len() - 2..]), "traffic is never masked");
         }
     }
-    exchanges(&mut serin)
+    serin
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn exchange(id: &str, path: &str, request: &str, status: u32, media: &str, respo
 fn turn(exchange: &Exchange, kind: Kind, parent: &str) -> Turn {
     let reading = conversation::read(exchange).expect("is a turn");
     let place = Place { kind, parent: parent.into(), ambiguous: false };
-    Turn { seen: Seen::of(exchange, &Arc::default()), reading, place }
+    Turn { tenant: 0, seen: Seen::of(exchange, &Arc::default()), reading, place }
 }
 
 struct Bench {
