@@ -64,7 +64,8 @@ impl Rig {
     fn offer(&mut self, tenant: usize, exchange: Exchange) {
         self.offered += 1;
         let (why, asked, mode) = (Bare::No, Bare::No, Mode::Redacted);
-        let offered = Offered { exchange, mode, leases: Vec::new(), why, asked, after: None };
+        let offered =
+            Offered { exchange, pieces: Vec::new(), mode, leases: Vec::new(), why, asked, after: None };
         let (recorder, _) = self.running.as_ref().expect("runs");
         recorder.named(NAMES[tenant]).expect("there is one").offer(offered);
     }

@@ -32,6 +32,9 @@ const LONG_WORD: usize = 16;
 /// Deeper JSON is not walked.
 const MAX_DEPTH: usize = 32;
 
+/// Is told a rule, where it applies in a text, and the mask.
+type Note<'a> = &'a mut dyn FnMut(usize, Range<usize>, &[u8]);
+
 /// What was found across events.
 pub struct Across {
     /// The rule, where a piece lies in the body, and the mask for it.
@@ -62,7 +65,7 @@ pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across 
             }
             covered.add(range);
         };
-        let mut search = |text: &[u8], note: &mut dyn FnMut(usize, Range<usize>, &[u8])| {
+        let mut search = |text: &[u8], note: Note<'_>| {
             let found = scan::find(masks, text, class);
             for find in found.finds {
                 let mut secret = text[find.range.clone()].to_vec();
