@@ -113,8 +113,8 @@ struct Books {
     stream_errors: IntCounterVec,
     bytes: IntCounter,
     gaps: IntCounter,
-    flags: IntCounterVec,
-    starts: IntCounterVec,
+    flags: [IntCounter; 2],
+    starts: [IntCounter; 2],
     turns: Turns,
     queue_bytes: IntGauge,
     durable_lag: Gauge,
@@ -159,6 +159,12 @@ impl Turns {
     }
 }
 
+/// Counts records that nobody waits for: those lost, and those taken.
+fn notes(metrics: &Metrics, name: &str, help: &str) -> [IntCounter; 2] {
+    let counts = metrics.counters(name, help, &["outcome"]);
+    ["lost", "taken"].map(|outcome| counts.with_label_values(&[outcome]))
+}
+
 impl Ledger {
     /// That of the default tenant. `upstreams` are the names whose series begin at 0.
     pub fn new(metrics: &Metrics, upstreams: &[&str]) -> Self {
@@ -181,22 +187,16 @@ impl Ledger {
             "Answers that were complete for HTTP and failed inside their stream: an error event, or no terminator.",
             &["upstream"],
         );
-        let flags = metrics.counters(
+        let flags = notes(
+            metrics,
             "serin_recorder_flags_total",
             "FLAG records, what was found about turns after they were recorded: taken, or lost with a turn or for want of room.",
-            &["outcome"],
         );
-        for outcome in ["taken", "lost"] {
-            flags.with_label_values(&[outcome]);
-        }
-        let starts = metrics.counters(
+        let starts = notes(
+            metrics,
             "serin_recorder_starts_total",
             "Exchanges that ran for long by whether that was noted while they did: taken, or lost for want of room.",
-            &["outcome"],
         );
-        for outcome in ["taken", "lost"] {
-            starts.with_label_values(&[outcome]);
-        }
         let lag = metrics.gauges(
             "serin_recorder_durable_lag_seconds",
             "Age that the oldest record of the last commit had reached when it was durable.",
@@ -335,12 +335,12 @@ impl Ledger {
 
     /// Whether what was found about a turn goes into the journal.
     pub fn flagged(&self, taken: bool) {
-        self.all.flags.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+        self.all.flags[usize::from(taken)].inc();
     }
 
     /// Whether it goes into the journal that an exchange has begun.
     pub fn started(&self, taken: bool) {
-        self.all.starts.with_label_values(&[if taken { "taken" } else { "lost" }]).inc();
+        self.all.starts[usize::from(taken)].inc();
     }
 
     pub fn gap_written(&self) {
