@@ -106,7 +106,10 @@ fn need_keys(dir: &Path, options: &Options) -> Result<(), Fault> {
         None => Ok(()),
         Some(missing) => {
             let fault = fault(missing.into());
-            Err(Fault { message: format!("that takes all that was recorded, and {}", fault.message), ..fault })
+            Err(Fault {
+                message: format!("that takes all that was recorded, and {}", fault.message),
+                ..fault
+            })
         }
     }
 }
@@ -184,7 +187,10 @@ fn text(dir: &Path, proof: &Proof) -> String {
         );
     }
     if locked_segments > 0 {
-        let _ = writeln!(text, "  locked   {locked_segments} segments whose keys are not here; only their checksums were looked at");
+        let _ = writeln!(
+            text,
+            "  locked   {locked_segments} segments whose keys are not here; only their checksums were looked at"
+        );
     }
     if torn_bytes > 0 {
         let _ = writeln!(text, "  end      {torn_bytes} bytes of an unfinished write");

@@ -93,7 +93,9 @@ pub fn fault(error: Error) -> Fault {
         | Error::Near { .. }
         | Error::Ambiguous { .. }
         | Error::UnknownTurn { .. }
-        | Error::Journal(journal::Error::Missing { .. } | journal::Error::KeyMissing { .. }) => code::UNREADABLE,
+        | Error::Journal(journal::Error::Missing { .. } | journal::Error::KeyMissing { .. }) => {
+            code::UNREADABLE
+        }
         _ => code::IO,
     };
     Fault::new(code, error.to_string())

@@ -35,8 +35,7 @@ impl Sessions {
             && let Some(rest) = is_current(index, &source)?
             && let Some(index) = disk
         {
-            let damage =
-                Damage { locked_segments: rest.damage().locked_segments, ..Damage::default() };
+            let damage = Damage { locked_segments: rest.damage().locked_segments, ..Damage::default() };
             let first_locked = rest.first_locked().map(str::to_owned);
             return Ok(Sessions { source, index, reader, damage, first_locked });
         }

@@ -78,7 +78,19 @@ impl Reader {
         let store = Store::new(dir, keys.clone());
         let (erased, dir) = (Erased::of(dir)?, dir.to_owned());
         let (current, first_locked) = (None, None);
-        Ok(Reader { dir, keys, store, waiting, current, ready, from, whole: true, erased, damage, first_locked })
+        Ok(Reader {
+            dir,
+            keys,
+            store,
+            waiting,
+            current,
+            ready,
+            from,
+            whole: true,
+            erased,
+            damage,
+            first_locked,
+        })
     }
 
     /// Shows exchanges without their bodies, which is quick.

@@ -37,7 +37,9 @@ pub enum RecipientError {
          `age-keygen -y FILE` prints it"
     )]
     Checksum,
-    #[error("[record] recipient is well written, and no key that anything can be encrypted to; make one with `age-keygen`")]
+    #[error(
+        "[record] recipient is well written, and no key that anything can be encrypted to; make one with `age-keygen`"
+    )]
     Useless,
 }
 
@@ -70,7 +72,8 @@ impl Recipient {
         if checksum(&values) != 1 {
             return Err(RecipientError::Checksum);
         }
-        let recipient = Recipient(bytes(&values[..values.len() - CHECKSUM]).ok_or(RecipientError::Malformed)?);
+        let recipient =
+            Recipient(bytes(&values[..values.len() - CHECKSUM]).ok_or(RecipientError::Malformed)?);
         // A point of low order agrees with nobody.
         agree(&recipient.0).map(|_| recipient).ok_or(RecipientError::Useless)
     }
@@ -102,7 +105,8 @@ impl Recipient {
 fn agree(theirs: &[u8; 32]) -> Option<(Vec<u8>, [u8; 32])> {
     let ours = EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).ok()?;
     let share = ours.compute_public_key().ok()?.as_ref().to_vec();
-    let common = agree_ephemeral(ours, &UnparsedPublicKey::new(&X25519, theirs), |common| common.try_into().ok());
+    let common =
+        agree_ephemeral(ours, &UnparsedPublicKey::new(&X25519, theirs), |common| common.try_into().ok());
     Some((share, common.ok()??))
 }
 

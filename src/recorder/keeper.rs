@@ -13,12 +13,12 @@ use super::Config;
 use super::ledger::Ledger;
 use super::room::{Gauge, Marks, Pressure};
 use crate::clock;
-use crate::journal::{self, erase};
 use crate::journal::fs::Fs;
 use crate::journal::keys::Keychain;
 use crate::journal::retention::{Terms, forget};
 use crate::journal::seal::{How, Outcome, seal};
 use crate::journal::segment::{self, Class};
+use crate::journal::{self, erase};
 
 /// How often it looks at the disk.
 const LOOK: Duration = Duration::from_millis(500);

@@ -22,7 +22,8 @@ fn counting() -> Upstream {
         let asked: Value = serde_json::from_slice(&request.body).unwrap_or_default();
         let text = format!("answer {}", asked["messages"].as_array().map_or(0, Vec::len));
         let message = json!({"role": "assistant", "content": text});
-        let answer = json!({"model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+        let answer =
+            json!({"model": "m", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
         out.write_all(&whole("200 OK", "application/json", answer.to_string().as_bytes())).is_ok()
     })
 }
@@ -150,7 +151,10 @@ fn the_disk_shows_nothing_and_the_identity_opens_all() {
         for needle in &needles {
             assert!(!bytes.windows(needle.len()).any(|window| window == needle), "{path:?}");
         }
-        if ["age", "seg", "meta", "content"].iter().any(|ending| path.extension().is_some_and(|e| e == *ending)) {
+        if ["age", "seg", "meta", "content"]
+            .iter()
+            .any(|ending| path.extension().is_some_and(|e| e == *ending))
+        {
             assert_eq!(mode, 0o600, "{path:?}");
         }
     }
@@ -186,11 +190,17 @@ fn without_the_identity_what_cannot_be_read_is_said_and_nothing_is_spoilt() {
     let id = listed[0]["id"].as_str().unwrap();
     let (code, shown, said) = place.serin(&["sessions", "show", id]);
     assert!(code == 0 && !shown.contains("two?"), "{shown}");
-    assert!(said.lines().count() == 1 && said.contains("3 of 3 turns") && said.contains("age -d -i"), "{said}");
+    assert!(
+        said.lines().count() == 1 && said.contains("3 of 3 turns") && said.contains("age -d -i"),
+        "{said}"
+    );
     assert!(said.contains(place.files("age")[0].parent().unwrap().to_str().unwrap()), "{said}");
     let (code, proof, said) = place.serin(&["journal", "verify"]);
     assert!(code == 66 && said.lines().count() == 1 && said.contains("age -d -i"), "{said}");
-    assert!(proof.contains("sound as far as it could be read") && proof.contains("locked   2 seg"), "{proof}");
+    assert!(
+        proof.contains("sound as far as it could be read") && proof.contains("locked   2 seg"),
+        "{proof}"
+    );
     for command in ["rebuild", "restitch"] {
         let (code, _, said) = place.serin(&["journal", command]);
         assert!(code == 66 && said.lines().count() == 1 && said.contains("all that was recorded"), "{said}");
