@@ -15,6 +15,7 @@ use exchanges::{SECOND, START, chat, streamed};
 use faulty::{Act, Faulty};
 use serde_json::{Value, json};
 use serin::journal::fs::Real;
+use serin::journal::keys::keychain;
 use serin::journal::retention::{Terms, forget};
 use serin::journal::seal::{How, Outcome, Sidecar, seal};
 use serin::journal::segment::{self, Class};
@@ -263,6 +264,46 @@ fn an_encrypted_journal_shows_nothing_without_its_key() {
     let later = Arc::new(Keychain::wrapping(&[7; 32]));
     assert_eq!(exchanges_with(dir.path(), &later), turns);
     assert!(verify(dir.path(), &later).expect("reads").is_sound());
+}
+
+#[test]
+fn what_is_written_for_a_recipient_goes_with_its_day_and_damage_in_it_is_found_without_its_key() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let recipient = "age1wtwn8lrhax50yhh94ymw4q6vl3q85rmnwy8g8aypp37sa4l55eeqjq63mq";
+    let chain = || Arc::new(keychain(Path::new(""), recipient).expect("is a recipient"));
+    let (writer, later) = (chain(), chain());
+    let turns = talk(9);
+    let secret = Options { keys: writer.clone(), segment_bytes: 4000, ..options() };
+    record(dir.path(), secret, &turns);
+    let files = segment::list(dir.path()).expect("lists");
+    assert_eq!(seal(&files[0], &Real, &later, HOW).expect("reads"), Outcome::Locked);
+    assert_eq!(seal(&files[0], &Real, &writer, HOW).expect("seals"), Outcome::Sealed);
+    assert_eq!(exchanges_with(dir.path(), &writer), turns);
+    assert!(exchanges_with(dir.path(), &later).is_empty());
+    let blind = verify(dir.path(), &later).expect("reads");
+    assert!(!blind.is_sound() && !blind.is_damaged() && blind.damage.locked_segments > 1, "{blind:?}");
+    for path in [files[0].path(Class::Content), files[1].path(Class::Mixed)] {
+        let good = std::fs::read(&path).expect("reads");
+        let mut bad = good.clone();
+        bad[256 + 40] ^= 1;
+        std::fs::write(&path, &bad).expect("writes");
+        assert!(verify(dir.path(), &later).expect("reads").is_damaged(), "{path:?}");
+        std::fs::write(&path, &good).expect("writes");
+    }
+    let keys = || names(dir.path()).into_iter().filter(|name| name.ends_with(".age")).count();
+    assert_eq!(keys(), 1);
+    let terms = Terms { stream: 0, content: 0, metadata: 3 * DAY, bytes: 0 };
+    forget(dir.path(), &Real, &terms, START + 2 * DAY).expect("forgets");
+    assert_eq!(keys(), 1, "metadata is still there");
+    let terms = Terms { metadata: 0, ..terms };
+    forget(dir.path(), &Real, &terms, START + 2 * DAY).expect("forgets");
+    assert_eq!(
+        std::fs::read_dir(dir.path())
+            .expect("lists")
+            .filter(|entry| entry.as_ref().expect("an entry").path().is_dir())
+            .count(),
+        0
+    );
 }
 
 #[test]

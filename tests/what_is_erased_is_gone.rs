@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use serin::conversation::{Conversations, Error, Filter, Subject, Wish, rebuild};
 use serin::journal::erase::{self, Erasure};
 use serin::journal::fs::Real;
+use serin::journal::keys::keychain;
 use serin::journal::seal::{How, seal};
-use serin::journal::segment;
+use serin::journal::segment::{self, SegmentHeader};
 use serin::journal::verify::verify;
 use serin::journal::{Exchange, Keychain, Options, Reader, Record};
 
@@ -134,6 +135,71 @@ fn from_the_moment_it_is_asked_for_it_is_not_shown() {
     let anew = rebuild(dir.path()).expect("rebuilds").dump().expect("dumps");
     assert!(!anew.contains("mine") && anew.contains("theirs"));
     assert_eq!(anew, conversations.dump().expect("dumps"));
+}
+
+/// Of `age-keygen`; its identity was thrown away.
+const RECIPIENT: &str = "age1wtwn8lrhax50yhh94ymw4q6vl3q85rmnwy8g8aypp37sa4l55eeqjq63mq";
+
+/// All keys that these have made for a journal, as somebody has them who has opened each.
+fn opened(dir: &Path, chains: &[&Keychain]) -> Arc<Keychain> {
+    let mut lines = String::new();
+    for file in segment::list(dir).expect("lists") {
+        let path = file.path(file.classes[0]);
+        let header = SegmentHeader::decode(&std::fs::read(&path).expect("reads"), 1).expect("a header");
+        let key = chains.iter().find_map(|chain| chain.find(&path, &header.key));
+        let line = |key: serin::journal::cipher::Key| {
+            format!("{} {}\n", serin::ids::hex(&key.id()), serin::ids::hex(key.secret()))
+        };
+        lines.extend(key.map(line));
+    }
+    let file = dir.join("opened");
+    std::fs::write(&file, lines).expect("writes");
+    Arc::new(keychain(&file, "").expect("are keys"))
+}
+
+#[test]
+fn a_run_erases_its_own_beside_what_it_cannot_read_and_harms_nothing_of_that() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    let chain = || Arc::new(keychain(Path::new(""), RECIPIENT).expect("is a recipient"));
+    let (second, third) = (chain(), chain());
+    // A plain run, one for the recipient that refers to what the plain one wrote, and one more that cannot read that.
+    let (theirs, mine) = (talk("theirs", "nothing", ""), talk("mine", MARKER, ""));
+    let run = |keys: &Arc<Keychain>, exchanges: &[Exchange]| {
+        let options = Options { segment_bytes: 1, keys: keys.clone(), ..Options::default() };
+        let mut conversations = Conversations::open_with(dir, options).expect("opens");
+        for exchange in exchanges {
+            conversations.record(exchange.clone(), Wish::ALL).expect("takes it");
+            conversations.commit().expect("commits");
+        }
+        conversations
+    };
+    drop(run(&Arc::default(), &theirs[..1]));
+    drop(run(&second, &theirs[1..]));
+    let mut last = run(&third, &mine);
+    assert!(verify(dir, &third).expect("reads").damage.locked_segments > 1);
+    let subject = Subject::Conversation("mine-0".into());
+    let mut erasure = last.erase(&subject).expect("is written down");
+    drop(last);
+    // Who has no key of it can do nothing yet, and does nothing.
+    let blind = erase::carry_out(dir, &Real, &chain(), HOW, &mut erasure, 7);
+    assert!(matches!(blind, Err(serin::journal::Error::KeyMissing { .. })), "{blind:?}");
+    let receipt = erase::carry_out(dir, &Real, &third, HOW, &mut erasure, 7).expect("is carried out");
+    assert_eq!((receipt.exchanges, receipt.files), (3, 3));
+    let all = opened(dir, &[&second, &third]);
+    let proof = verify(dir, &all).expect("reads");
+    assert!(proof.is_sound() && proof.exchanges == 3, "{proof:?}");
+    // What an earlier run has written cannot be taken away without its keys, and is hidden all the same.
+    let mut last = run(&third, &[]);
+    let mut erasure = last.erase(&Subject::Conversation("theirs-0".into())).expect("is written down");
+    drop(last);
+    let blind = erase::carry_out(dir, &Real, &third, HOW, &mut erasure, 7);
+    assert!(matches!(blind, Err(serin::journal::Error::KeyMissing { .. })), "{blind:?}");
+    assert!(Reader::open_at(dir, Default::default(), all.clone()).expect("opens").next().is_none());
+    erase::carry_out(dir, &Real, &all, HOW, &mut erasure, 7).expect("is carried out");
+    assert!(erase::pending(dir).expect("lists").is_empty());
+    let proof = verify(dir, &all).expect("reads");
+    assert!(proof.is_sound() && proof.exchanges == 0, "{proof:?}");
 }
 
 #[test]

@@ -332,4 +332,76 @@ mod tests {
         let stored = std::fs::read(path_of(dir.path(), &key.id(), KEY)).expect("is there");
         assert!(!stored.windows(32).any(|window| window == key.secret()));
     }
+
+    const RECIPIENT: &str = "age1wtwn8lrhax50yhh94ymw4q6vl3q85rmnwy8g8aypp37sa4l55eeqjq63mq";
+
+    /// A line as `age -d` prints it.
+    fn line(key: &Key) -> String {
+        format!("{} {}\n", ids::hex(&key.id()), ids::hex(key.secret()))
+    }
+
+    #[test]
+    fn a_key_for_a_recipient_is_found_by_its_own_run_and_by_who_was_given_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (segment, file) = (dir.path().join("000001.seg"), dir.path().join("opened"));
+        let chain = |path: &Path, recipient: &str| keychain_of(path, recipient, None).expect("keys");
+        let writer = chain(Path::new(""), RECIPIENT);
+        let key = writer.fresh(&Real, dir.path()).expect("writes").expect("encrypts");
+        let other = writer.fresh(&Real, dir.path()).expect("writes").expect("encrypts");
+        assert!(writer.encrypts() && writer.forgets() && writer.match_key().is_none());
+        assert!(writer.find(&segment, &key.id()).is_some());
+        let later = chain(Path::new(""), RECIPIENT);
+        assert!(later.find(&segment, &key.id()).is_none());
+        let says = Keychain::missing(&segment, &key.id()).to_string();
+        let stored = path_of(dir.path(), &key.id(), AGE);
+        assert!(says.contains(&format!("age -d -i IDENTITY {}", stored.display())), "{says}");
+        let bytes = std::fs::read(&stored).expect("is there");
+        let digits = ids::hex(key.secret());
+        for secret in [key.secret().as_slice(), digits.as_bytes()] {
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret));
+        }
+        std::fs::write(&file, format!("\n{}\n", line(&key))).expect("writes");
+        for recipient in ["", RECIPIENT] {
+            let given = chain(&file, recipient);
+            let found = given.find(&segment, &key.id()).expect("was given");
+            assert_eq!(found.secret(), key.secret());
+            assert!(given.find(&segment, &other.id()).is_none());
+            assert_eq!(given.may_write().is_ok(), !recipient.is_empty());
+            assert_eq!(given.fresh(&Real, dir.path()).is_ok(), !recipient.is_empty());
+            assert!(!format!("{given:?}").contains(&digits));
+        }
+    }
+
+    #[test]
+    fn what_wraps_is_not_beside_a_recipient_and_what_is_malformed_is_not_repeated() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (file, none) = (dir.path().join("keys"), Path::new(""));
+        let secret = "0f".repeat(32);
+        let refused = |path: &Path, recipient: &str, variable: Option<&str>| {
+            let error = keychain_of(path, recipient, variable.map(OsStr::new)).expect_err("is refused");
+            let says = error.to_string();
+            assert!(!says.contains("0f0f") && !says.contains('\n'), "{says}");
+            says
+        };
+        std::fs::write(&file, &secret).expect("writes");
+        assert!(refused(&file, RECIPIENT, None).contains("key_file = "));
+        assert!(refused(none, RECIPIENT, Some(&secret)).contains(VARIABLE));
+        assert!(refused(none, &RECIPIENT[1..], None).contains("age-keygen -y"));
+        let good = line(&Key::new([0x0f; 16], [0x0f; 32]));
+        let cases = [
+            (String::new(), "holds no key"),
+            (" \n\n".to_owned(), "holds no key"),
+            (secret[1..].to_owned(), "64 hexadecimal digits"),
+            (format!("{good}{secret}\n"), "line 2"),
+            (format!("{good}\n{}", &good[2..]), "line 3"),
+            (format!("{} more", good.trim()), "line 1"),
+            (format!("{good}# 0f0f\n"), "line 2"),
+            (good.replacen('0', "g", 1), "line 1"),
+        ];
+        for (text, part) in cases {
+            std::fs::write(&file, &text).expect("writes");
+            let says = refused(&file, "", None);
+            assert!(says.contains(part) && says.contains("key_file"), "{text:?}: {says}");
+        }
+    }
 }

@@ -76,6 +76,34 @@ fn every_kind_of_mistake_at_start() {
 }
 
 #[test]
+fn every_kind_of_mistake_about_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let recipient = "age1wtwn8lrhax50yhh94ymw4q6vl3q85rmnwy8g8aypp37sa4l55eeqjq63mq";
+    let secret = "0f".repeat(32);
+    std::fs::write(dir.path().join("wrapping"), &secret).unwrap();
+    std::fs::write(dir.path().join("opened"), format!("{} {secret}\n", &secret[..32])).unwrap();
+    std::fs::write(dir.path().join("malformed"), format!("{secret} {secret}\n")).unwrap();
+    let identity = format!("AGE-SECRET-KEY-1{}", "Q0F0F".repeat(11));
+    let named = |recipient: &str| format!("[record]\nrecipient = \"{recipient}\"\n");
+    let slip = recipient.replacen("age1", "age1x", 1)[..62].to_owned();
+    let cases = [
+        (named(&identity), 64, "config.toml: [record] recipient is an identity"),
+        (named(&slip), 64, "config.toml: [record] recipient has a checksum"),
+        (named(&recipient.to_uppercase()), 64, "config.toml: [record] recipient is no X25519 recipient"),
+        (named(recipient) + "key_file = \"wrapping\"\n", 66, "not both: leave one out"),
+        ("[record]\nkey_file = \"opened\"\n".to_owned(), 66, "name a [record] recipient as well"),
+        ("[record]\nkey_file = \"malformed\"\n".to_owned(), 66, "holds no opened key in line 1"),
+        ("[record]\nkey_file = \"absent\"\n".to_owned(), 66, "[record] key_file = \"absent\""),
+    ];
+    for (extra, code, part) in cases {
+        let (found, line) = serve(dir.path(), &extra);
+        assert!(found == code && line.contains(part), "{extra}: {found} {line}");
+        assert!(!line.to_lowercase().contains("0f0f"), "{line}");
+        assert!(!dir.path().join("data").exists(), "{extra}");
+    }
+}
+
+#[test]
 fn every_kind_of_mistake_on_the_command_line() {
     let dir = tempfile::tempdir().unwrap();
     let usage = program::run(dir.path(), &["sessions", "shwo"]);
