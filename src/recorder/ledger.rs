@@ -165,6 +165,15 @@ fn notes(metrics: &Metrics, name: &str, help: &str) -> [IntCounter; 2] {
     ["lost", "taken"].map(|outcome| counts.with_label_values(&[outcome]))
 }
 
+fn lag(metrics: &Metrics) -> Gauge {
+    let lag = metrics.gauges(
+        "serin_recorder_durable_lag_seconds",
+        "Age that the oldest record of the last commit had reached when it was durable.",
+        &[],
+    );
+    lag.with_label_values(&[] as &[&str])
+}
+
 impl Ledger {
     /// That of the default tenant. `upstreams` are the names whose series begin at 0.
     pub fn new(metrics: &Metrics, upstreams: &[&str]) -> Self {
@@ -197,11 +206,6 @@ impl Ledger {
             "serin_recorder_starts_total",
             "Exchanges that ran for long by whether that was noted while they did: taken, or lost for want of room.",
         );
-        let lag = metrics.gauges(
-            "serin_recorder_durable_lag_seconds",
-            "Age that the oldest record of the last commit had reached when it was durable.",
-            &[],
-        );
         let bytes = "Bytes of exchanges written to the journal, before compression.";
         let erased = "Exchanges taken out of every file because somebody asked for it.";
         let tenants = book::register(metrics);
@@ -220,7 +224,7 @@ impl Ledger {
             turns: Turns::register(metrics),
             queue_bytes: metrics
                 .gauge("serin_recorder_queue_bytes", "Memory held by copies of bodies, live and queued."),
-            durable_lag: lag.with_label_values(&[] as &[&str]),
+            durable_lag: lag(metrics),
             free: metrics.gauge("serin_recorder_free_bytes", "Room left on the disk under [record] dir."),
             pressure: metrics.gauge(
                 "serin_recorder_pressure",

@@ -228,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_may_have_a_recipient_of_its_own() {
+        let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p".to_owned();
+        let own = Config { recipient: recipient.clone(), ..tenant("a") };
+        let all = Tenant::all(&super::super::Config::default(), &[own, tenant("b")]).expect("is one");
+        let keys: Vec<_> = all.iter().map(|tenant| &tenant.options.keys).collect();
+        assert_eq!(keys.iter().map(|keys| keys.forgets()).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(all[1].config.recipient, recipient);
+        let record = super::super::Config { recipient, ..super::super::Config::default() };
+        let all = Tenant::all(&record, &[tenant("b")]).expect("is one");
+        assert!(all[1].options.keys.forgets(), "as in [record]");
+    }
+
+    #[test]
     fn what_a_tenant_does_not_say_is_as_in_record() {
         let record = super::super::Config::default();
         let own = Config {
