@@ -230,10 +230,11 @@ pub fn locked<'a>(
     for file in files {
         let Some(path) = file.classes.first().map(|class| file.path(*class)) else { continue };
         match Scan::open(&path, file.number, keys) {
-            Ok(scan) => match scan.missing(&path) {
-                Some(missing) => return Ok(Some(missing)),
-                None => {}
-            },
+            Ok(scan) => {
+                if let Some(missing) = scan.missing(&path) {
+                    return Ok(Some(missing));
+                }
+            }
             // It was sealed or forgotten since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(Error::io("read", &path, source)),
