@@ -142,8 +142,8 @@ pub fn pending(dir: &Path) -> Result<Vec<Erasure>> {
 /// Carries an erasure out, and notes its receipt. No segment that is written to may hold anything of it. Interrupted, it is
 /// begun again.
 ///
-/// Where frames are encrypted, no run of the writer refers to what another has written. So what came before the exchanges
-/// and cannot be read needs no key.
+/// No run of the writer refers to what came before an encrypted segment of another. So of what was written before the exchanges,
+/// the last segment that cannot be read and those before it are passed over.
 ///
 /// # Errors
 /// [`Error::KeyMissing`] where something else cannot be read for want of its key, and [`Error::Io`]; what is left is done by

@@ -152,7 +152,7 @@ enum Way {
     Plain,
     /// There must be none: whoever has opened keys does not record in plain beside them.
     None,
-    Wrapped(LessSafeKey),
+    Wrapped(Box<LessSafeKey>),
     For(Recipient),
 }
 
@@ -182,7 +182,7 @@ impl Keychain {
     pub fn wrapping(secret: &[u8; 32]) -> Keychain {
         let unbound = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are the key's length");
         let matching = Some(blake3::derive_key("serin 2026 match key from the operator's key", secret));
-        let way = Way::Wrapped(LessSafeKey::new(unbound));
+        let way = Way::Wrapped(Box::new(LessSafeKey::new(unbound)));
         Keychain { matching, ..Keychain::of(way, HashMap::new()) }
     }
 

@@ -229,6 +229,7 @@ fn without_the_identity_what_cannot_be_read_is_said_and_nothing_is_spoilt() {
         ));
         place.path().to_owned()
     }));
+    assert!(serin.begun.contains("could not be read, and the index may lack"), "{}", serin.begun);
     say(&serin, &mut Vec::new(), "again?");
     serin.signal("TERM");
     assert_eq!(serin.wait().0, Some(0));
@@ -243,6 +244,12 @@ fn erasing_waits_for_the_keys_it_needs_and_hides_at_once() {
     let mut serin = place.starts(&place.writes());
     say(&serin, &mut Vec::new(), "fresh?");
     let fresh = place.lines()[0]["id"].as_str().unwrap().to_owned();
+    // The admin side shows what this run has recorded, and says what is missing of the others.
+    let session = |id: &str| wire::get(serin.admin, &format!("/api/v1/sessions/{id}?bodies=true")).json();
+    assert!(session(&fresh).to_string().contains("fresh?") && session(&fresh)["locked"].is_null());
+    assert!(session(&old)["locked"].as_str().unwrap().contains("3 of 3 turns"));
+    let body = wire::get(serin.admin, &format!("/api/v1/turns/{old}/request"));
+    assert!(body.status == 409 && body.text().contains("age -d -i"), "{}", body.text());
     let erase = |serin: &Program, id: &str| {
         let request = format!("DELETE /api/v1/subjects/default/conv/{id} HTTP/1.1\r\nhost: a\r\n\r\n");
         let answer = wire::send(serin.admin, request.as_bytes());
