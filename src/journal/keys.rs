@@ -146,7 +146,6 @@ pub struct Keychain {
 }
 
 /// What becomes of a new key.
-#[expect(clippy::large_enum_variant, reason = "there is one for each journal")]
 enum Way {
     /// There is none: frames are plain.
     Plain,

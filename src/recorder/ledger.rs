@@ -2,6 +2,7 @@
 //! `proxied = full + shape + meta + off + dropped` holds whenever nothing is in flight. Canaries have a book of their own.
 
 mod book;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +13,12 @@ use super::room::Pressure;
 use super::state::{Pulse, State};
 use super::tenant;
 use crate::clock;
-use crate::conversation::{Kind, Place};
+use crate::conversation::Place;
 use crate::journal::record::{Gap, Level, Origin};
 use crate::metrics::Metrics;
 use crate::openai::Usage;
 use book::Book;
+use turns::Turns;
 
 /// Why an exchange was not recorded although it should have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,9 +92,6 @@ const COLUMNS: [(&str, &str); 18] = [
     ("dropped", "disk_full"),
 ];
 
-/// More than any prompt has: what an answer says must not be able to spoil a sum.
-const MOST_TOKENS: u64 = 1 << 30;
-
 impl Dropped {
     pub fn name(self) -> &'static str {
         DROPPED.iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
@@ -125,38 +124,6 @@ struct Books {
     forgotten: IntCounter,
     erased: IntCounter,
     pulse: Pulse,
-}
-
-/// What reading turns has shown.
-struct Turns {
-    /// By kind.
-    links: [IntCounter; Kind::ALL.len()],
-    ambiguous: IntCounter,
-    /// Read, of those from a cache, and written.
-    tokens: [IntCounter; 3],
-}
-
-impl Turns {
-    fn register(metrics: &Metrics) -> Turns {
-        let links = metrics.counters(
-            "serin_recorder_links_total",
-            "Clients' turns by how they stand to the turn before (docs/stitching.md).",
-            &["kind"],
-        );
-        let tokens = metrics.counters(
-            "serin_recorder_tokens_total",
-            "Tokens of clients' turns as answers report them; cached ones are among the prompt's.",
-            &["kind"],
-        );
-        Turns {
-            links: Kind::ALL.map(|kind| links.with_label_values(&[kind.name()])),
-            ambiguous: metrics.counter(
-                "serin_recorder_ambiguous_links_total",
-                "Clients' turns for which more than one place in the recordings fitted.",
-            ),
-            tokens: ["prompt", "cached", "output"].map(|kind| tokens.with_label_values(&[kind])),
-        }
-    }
 }
 
 /// Counts records that nobody waits for: those lost, and those taken.
@@ -328,13 +295,7 @@ impl Ledger {
 
     /// A client's turn has its place, and its answer says what it took.
     pub fn placed(&self, place: &Place, usage: Option<Usage>) {
-        self.all.turns.links[place.kind as usize].inc();
-        self.all.turns.ambiguous.inc_by(place.ambiguous.into());
-        let usage = usage.unwrap_or_default();
-        let counts = [usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens];
-        for (counter, count) in self.all.turns.tokens.iter().zip(counts) {
-            counter.inc_by(count.unwrap_or(0).min(MOST_TOKENS));
-        }
+        self.all.turns.placed(place, usage);
     }
 
     /// Whether what was found about a turn goes into the journal.
@@ -440,29 +401,6 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert_eq!(default.summary().values().sum::<u64>(), 3);
-    }
-
-    #[test]
-    fn links_and_tokens_are_counted_by_kind_and_bounded() {
-        let metrics = Metrics::default();
-        let ledger = Ledger::new(&metrics, &[]);
-        for (at, kind) in Kind::ALL.into_iter().enumerate() {
-            let place = Place { kind, parent: String::new(), ambiguous: at == 0 };
-            (0..=at).for_each(|_| ledger.placed(&place, None));
-        }
-        let usage = Usage { prompt_tokens: Some(u64::MAX), completion_tokens: Some(7), ..Usage::default() };
-        ledger.placed(&Place { kind: Kind::Root, parent: String::new(), ambiguous: false }, Some(usage));
-        let text = String::from_utf8(metrics.text().unwrap()).unwrap();
-        for (at, kind) in Kind::ALL.into_iter().enumerate().skip(1) {
-            let line = format!("serin_recorder_links_total{{kind=\"{}\"}} {}", kind.name(), at + 1);
-            assert!(text.lines().any(|found| found == line), "{line}");
-        }
-        for line in
-            ["ambiguous_links_total 1", "tokens_total{kind=\"output\"} 7", "tokens_total{kind=\"cached\"} 0"]
-        {
-            assert!(text.contains(&format!("serin_recorder_{line}")), "{line}");
-        }
-        assert!(text.contains(&format!("serin_recorder_tokens_total{{kind=\"prompt\"}} {MOST_TOKENS}")));
     }
 
     #[test]
