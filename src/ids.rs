@@ -15,6 +15,13 @@ pub fn sortable(unix_nanos: u64, random: [u8; 10]) -> String {
     dashed(&bytes)
 }
 
+/// The time of such an id, in nanoseconds since 1970; `None` for another one.
+pub fn time_of(id: &str) -> Option<u64> {
+    let bytes: [u8; 16] = unhex(&id.replace('-', ""))?.try_into().ok()?;
+    let [a, b, c, d, e, f, version, ..] = bytes;
+    (version >> 4 == 7).then(|| u64::from_be_bytes([0, 0, a, b, c, d, e, f]) * 1_000_000)
+}
+
 /// Sixteen bytes that an outsider cannot guess: SipHash under keys which the standard library draws from the
 /// operating system. Good for identifiers and nonces, not for long-lived secret keys.
 pub fn entropy() -> [u8; 16] {
@@ -67,6 +74,10 @@ mod tests {
         let late = sortable(1_700_000_000_001_000_000, [0; 10]);
         assert!(early < late);
         assert_eq!(early, "018bcfe5-6800-7fff-bfff-ffffffffffff");
+        assert_eq!(time_of(&early), Some(1_700_000_000_000_000_000));
+        assert!(
+            [&early[1..], "", "018bcfe5-6800-4fff-bfff-ffffffffffff"].iter().all(|id| time_of(id).is_none())
+        );
     }
 
     #[test]

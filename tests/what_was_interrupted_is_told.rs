@@ -6,10 +6,12 @@ mod exchanges;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use exchanges::{SECOND, chat, user, with_session};
+use exchanges::{SECOND, START, chat, user, with_session};
 use serde_json::json;
 use serin::conversation::{Conversations, Filter, Session, Subject, Wish, rebuild};
+use serin::ids;
 use serin::journal::fs::Real;
 use serin::journal::seal::{How, seal};
 use serin::journal::verify::verify;
@@ -145,4 +147,26 @@ fn what_is_erased_leaves_no_beginning_behind() {
     erase::carry_out(dir.path(), &Real, &Keychain::default(), HOW, &mut erasure, 1).expect("erases");
     assert_eq!(starts(dir.path()), 1);
     assert_eq!(verify(dir.path(), &Arc::default()).expect("verifies").starts, 1);
+}
+
+/// The day that the clock of the next test shows.
+static DAY: AtomicU64 = AtomicU64::new(0);
+
+#[test]
+fn the_beginning_of_an_earlier_day_goes_with_its_exchange() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let unix_nanos = || START + DAY.load(Relaxed) * 86_400 * SECOND;
+    let options = Options { unix_nanos, ..Options::default() };
+    let mut conversations = Conversations::open_with(dir.path(), options).expect("opens");
+    let id = ids::sortable(START + SECOND, [1; 10]);
+    conversations.start(begun(&id)).expect("takes it");
+    conversations.commit().expect("commits");
+    DAY.store(1, Relaxed);
+    conversations.record(whole(&id), Wish::ALL).expect("takes it");
+    conversations.commit().expect("commits");
+    assert_eq!(segment::epochs(dir.path()).expect("lists").len(), 2);
+    let mut erasure = conversations.erase(&Subject::Session("ada-77".into())).expect("is noted");
+    erase::carry_out(dir.path(), &Real, &Keychain::default(), HOW, &mut erasure, 1).expect("erases");
+    let proof = verify(dir.path(), &Arc::default()).expect("verifies");
+    assert_eq!((proof.starts, proof.exchanges), (0, 0));
 }

@@ -19,6 +19,7 @@ use super::scan::{self, Scan};
 use super::seal::{How, describe, rewrite, whole_file};
 use super::segment::{self, Class, SegmentFile};
 use super::{Error, Lsn, Result};
+use crate::ids;
 
 /// The folder of erasures in a journal's directory.
 const FOLDER: &str = "erasures";
@@ -187,16 +188,23 @@ pub fn carry_out(
     Ok(receipt)
 }
 
-/// The folders of the days that hold one of the exchanges, and of those after them that tell of one: a flag or a further link
-/// may be of a later day than its turn.
+/// The folders of the days that hold one of the exchanges, and of those that tell of one: a flag or a further link may be of
+/// a later day than its turn, and the note that it has begun of an earlier one. Who noted that had its own keys.
 fn touched<'a>(
     segments: &'a [SegmentFile],
     keys: &Keychain,
     erased: &Erased,
 ) -> Result<BTreeSet<&'a PathBuf>> {
     let first = erased.numbers.iter().map(|lsn| lsn.segment()).min().unwrap_or(u64::MAX);
+    let begun = erased.ids.iter().filter_map(|id| ids::time_of(id)).map(segment::epoch_of).min();
+    let since = |file: &SegmentFile| {
+        segment::epoch_named(&file.dir).zip(begun).is_some_and(|(day, begun)| day >= begun)
+    };
     let mut folders = BTreeSet::new();
-    for file in segments.iter().filter(|file| file.number >= first) {
+    for file in segments.iter().filter(|file| file.number >= first || since(file)) {
+        if file.number < first && scan::locked([file], keys)?.is_some() {
+            continue;
+        }
         let mut holds = erased.numbers.iter().any(|lsn| lsn.segment() == file.number);
         if let Some(path) = file.holding(Class::Metadata).filter(|_| !holds && !folders.contains(&file.dir)) {
             each(&path, file.number, keys, &mut |lsn, record| holds |= erased.holds(lsn, &record))?;
