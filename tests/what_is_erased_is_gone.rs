@@ -163,8 +163,8 @@ fn a_run_erases_its_own_beside_what_it_cannot_read_and_harms_nothing_of_that() {
     let dir = dir.path();
     let chain = || Arc::new(keychain(Path::new(""), RECIPIENT).expect("is a recipient"));
     let (second, third) = (chain(), chain());
-    // A plain run, one for the recipient that refers to what the plain one wrote, and one more that cannot read that.
-    let (theirs, mine) = (talk("theirs", "nothing", ""), talk("mine", MARKER, ""));
+    let (gone, theirs, mine) =
+        (talk("gone", "much", ""), talk("theirs", "nothing", ""), talk("mine", MARKER, ""));
     let run = |keys: &Arc<Keychain>, exchanges: &[Exchange]| {
         let options = Options { segment_bytes: 1, keys: keys.clone(), ..Options::default() };
         let mut conversations = Conversations::open_with(dir, options).expect("opens");
@@ -174,8 +174,14 @@ fn a_run_erases_its_own_beside_what_it_cannot_read_and_harms_nothing_of_that() {
         }
         conversations
     };
-    drop(run(&Arc::default(), &theirs[..1]));
-    drop(run(&second, &theirs[1..]));
+    // A plain run, and one for the recipient. Of what the plain one wrote, at last only the other refers to the system prompt.
+    drop(run(&Arc::default(), &gone[..1]));
+    let mut middle = run(&second, &theirs);
+    let mut erasure = middle.erase(&Subject::Conversation("gone-0".into())).expect("is written down");
+    drop(middle);
+    erase::carry_out(dir, &Real, &second, HOW, &mut erasure, 7).expect("is carried out");
+    assert!(verify(dir, &second).expect("reads").is_sound());
+    // And one more, which cannot read that.
     let mut last = run(&third, &mine);
     assert!(verify(dir, &third).expect("reads").damage.locked_segments > 1);
     let subject = Subject::Conversation("mine-0".into());
