@@ -73,7 +73,9 @@ fn mild(before: &[u8], masked: Option<&Masked>) {
     assert!(before.iter().map(|byte| kind(*byte)).eq(after.iter().map(|byte| kind(*byte))));
     assert!(found.windows(2).all(|pair| pair[0].1.end <= pair[1].1.start), "{found:?}");
     let mut at = 0;
-    for range in found.iter().map(|(_, range)| range.clone()).chain([before.len()..before.len()]) {
+    for range in
+        found.iter().map(|(_, range)| range.clone()).chain(std::iter::once(before.len()..before.len()))
+    {
         assert!(before[at..range.start] == after[at..range.start], "bytes beside {range:?} changed");
         at = range.end;
     }
