@@ -1,11 +1,11 @@
 //! Files of other tools.
 
 use bytes::Bytes;
-use serin::import::{self, Format, Input, Outcome};
+use serin::import::{self, Bad, Format, Input, Outcome};
 use serin::journal::{Capture, Exchange};
 
-/// An error is a line that somebody reads, though all of what it cites may have to be escaped.
-const LINE: usize = 8 << 10;
+/// Characters of a complaint: it is a line that somebody reads.
+const LINE: usize = 512;
 
 /// Any file is read as any format: what comes of it are exchanges that hold together and are the same the next time, and
 /// short complaints.
@@ -22,7 +22,7 @@ pub fn imports(input: &[u8]) {
                     holds_together(&exchange);
                     assert!(ids.insert(exchange.id.clone()), "{} is there twice", exchange.id);
                 }
-                Err(bad) => is_readable(&bad.to_string()),
+                Err(bad) => is_readable(&bad),
             }
         }
     }
@@ -35,8 +35,9 @@ fn read(format: Format, input: &Input) -> Vec<Outcome> {
     }
 }
 
-fn is_readable(line: &str) {
-    assert!(line.starts_with("a.json") && line.len() <= LINE, "{} bytes: {line:.200}", line.len());
+fn is_readable(bad: &Bad) {
+    let line = bad.to_string();
+    assert!(line.starts_with("a.json") && bad.says.chars().count() <= LINE, "{line}");
     assert!(!line.chars().any(char::is_control), "{line:?}");
 }
 

@@ -30,16 +30,17 @@ static MASKS: LazyLock<Masks> = LazyLock::new(Masks::standard);
 pub fn masks(input: &[u8]) {
     let Some((head, rest)) = input.split_at_checked(HEAD) else { return };
     let class = if head[0] % 2 == 0 { Class::Secret } else { Class::Personal };
-    let bodies = pieces::parts(rest);
+    let (cuts, text) = pieces::cut(rest);
+    let bodies = pieces::parts(text);
     for body in &bodies {
         mild(body, MASKS.mask(&KEY, body, class).as_ref());
         mild(body, MASKS.mask_stream(&KEY, body, class).as_ref());
     }
     let secret = planted(head[3]);
     // Nobody can know it for a secret where it stands alone, as a fuzzer that has learned it may write it.
-    if rest.windows(secret.1.len()).all(|window| window != secret.1.as_bytes()) {
-        plant(rest, &secret, usize::from(head[0] / 2));
-        streamed(head[2], rest, &secret);
+    if text.windows(secret.1.len()).all(|window| window != secret.1.as_bytes()) {
+        plant(text, &secret, usize::from(head[0] / 2));
+        streamed(head[2], text, &cuts, &secret);
     }
     kept(&bodies, CODINGS[usize::from(head[1]) % CODINGS.len()]);
 }
@@ -98,12 +99,11 @@ fn plant(text: &[u8], (begins, secret): &(&str, String), at: usize) {
 }
 
 /// What is found in a text is masked in the stream that says it, wherever that is cut.
-fn streamed(api: u8, input: &[u8], (begins, secret): &(&str, String)) {
-    let (cuts, whole) = pieces::cut(input);
-    let Ok(text) = std::str::from_utf8(whole) else { return };
+fn streamed(api: u8, text: &[u8], cuts: &[&[u8]], (begins, secret): &(&str, String)) {
+    let Ok(text) = std::str::from_utf8(text) else { return };
     let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let text = format!("{} {begins}{secret} {}", &text[..middle], &text[middle..]);
-    let words = words(&text, &cuts);
+    let words = words(&text, cuts);
     let body: String = words.iter().map(|word| format!("data: {}\n\n", event(api, word))).collect();
     let masked = MASKS.mask_stream(&KEY, body.as_bytes(), Class::Secret).expect("a secret is in there");
     mild(body.as_bytes(), Some(&masked));
@@ -126,21 +126,16 @@ fn streamed(api: u8, input: &[u8], (begins, secret): &(&str, String)) {
     assert!(!said.contains(secret.as_str()), "{said}");
 }
 
-/// A text in words as long as the pieces of something else.
+/// A text in as many words as there are pieces of something else, and as long as these; the last is what is left.
 fn words<'a>(text: &'a str, lengths: &[&[u8]]) -> Vec<&'a str> {
     let (mut words, mut left) = (Vec::new(), text);
-    if lengths.is_empty() {
-        return vec![text];
-    }
-    for length in lengths.iter().map(|piece| piece.len().max(1)).cycle() {
-        let end = (length..=left.len()).find(|at| left.is_char_boundary(*at)).unwrap_or(left.len());
+    for piece in lengths.iter().take(lengths.len().saturating_sub(1)) {
+        let end = (piece.len()..=left.len()).find(|at| left.is_char_boundary(*at)).unwrap_or(left.len());
         let (word, after) = left.split_at(end);
         words.push(word);
         left = after;
-        if left.is_empty() {
-            break;
-        }
     }
+    words.push(left);
     words
 }
 

@@ -32,9 +32,6 @@ const LONG_WORD: usize = 16;
 /// Deeper JSON is not walked.
 const MAX_DEPTH: usize = 32;
 
-/// Is told a rule, where it applies in a text, and the mask.
-type Note<'a> = &'a mut dyn FnMut(usize, Range<usize>, &[u8]);
-
 /// What was found across events.
 pub struct Across {
     /// The rule, where a piece lies in the body, and the mask for it.
@@ -58,36 +55,39 @@ pub fn find(masks: &Masks, key: &[u8; 32], body: &[u8], class: Class) -> Across 
     // A lane of one string is found by looking at the body as it is.
     for lane in lanes.values().filter(|lane| lane.parts.len() > 1) {
         let mut covered = Cover::default();
-        let mut note = |rule, (range, mask): (Range<usize>, Vec<u8>)| {
-            for left in covered.outside(range.clone()) {
-                let share = mask[left.start - range.start..left.end - range.start].to_vec();
-                across.pieces.push((rule, left, share));
-            }
-            covered.add(range);
-        };
-        let mut search = |text: &[u8], note: Note<'_>| {
+        let growing = lane.last_where_growing();
+        // The second of two strings may begin with the first and yet go on from it.
+        let joined = growing.is_none() || lane.parts.len() == 2;
+        let joined = joined.then_some((0..lane.text.len(), false));
+        for (part, from_the_beginning) in growing.map(|last| (last, true)).into_iter().chain(joined) {
+            let text = &lane.text[part];
             let found = scan::find(masks, text, class);
+            across.complete &= found.complete;
             for find in found.finds {
                 let mut secret = text[find.range.clone()].to_vec();
                 shape::mask(key, &mut secret);
-                note(find.rule, find.range, &secret);
+                let pieces: Vec<_> = match from_the_beginning {
+                    true => lane.beginnings(find.range, &secret).collect(),
+                    false => lane.pieces(find.range, &secret).collect(),
+                };
+                for (range, mask) in pieces {
+                    across.take(find.rule, &range, &mask, &covered);
+                    covered.add(range);
+                }
             }
-            across.complete &= found.complete;
-        };
-        let growing = lane.last_where_growing();
-        if let Some(last) = &growing {
-            search(&lane.text[last.clone()], &mut |rule, range, mask| {
-                lane.beginnings(range, mask).for_each(|piece| note(rule, piece));
-            });
-        }
-        // The second of two strings may begin with the first and yet go on from it.
-        if growing.is_none() || lane.parts.len() == 2 {
-            search(&lane.text, &mut |rule, range, mask| {
-                lane.pieces(range, mask).for_each(|piece| note(rule, piece));
-            });
         }
     }
     across
+}
+
+impl Across {
+    /// Takes what of a piece is not covered yet.
+    fn take(&mut self, rule: usize, range: &Range<usize>, mask: &[u8], covered: &Cover) {
+        for left in covered.outside(range.clone()) {
+            let share = mask[left.start - range.start..left.end - range.start].to_vec();
+            self.pieces.push((rule, left, share));
+        }
+    }
 }
 
 impl Lane {
