@@ -50,27 +50,20 @@ struct Load {
 const RICH: Speech = Speech { words: 6000, draws: 3 };
 const PLAIN: Speech = Speech { words: 600, draws: 4 };
 
+const WHOLE: Load = Load {
+    name: "whole answers of 2-8 KB, ten turns",
+    conversations: 2000,
+    turns: 10,
+    live: 200,
+    asked: (2000, 8000),
+    system: (6000, 20_000),
+    answer: Answer::Whole,
+    speech: RICH,
+};
+
 const LOADS: [Load; 3] = [
-    Load {
-        name: "whole answers of 2-8 KB, ten turns",
-        conversations: 2000,
-        turns: 10,
-        live: 200,
-        asked: (2000, 8000),
-        system: (6000, 20_000),
-        answer: Answer::Whole,
-        speech: RICH,
-    },
-    Load {
-        name: "the same in plain words",
-        conversations: 2000,
-        turns: 10,
-        live: 200,
-        asked: (2000, 8000),
-        system: (6000, 20_000),
-        answer: Answer::Whole,
-        speech: PLAIN,
-    },
+    WHOLE,
+    Load { name: "the same in plain words", speech: PLAIN, ..WHOLE },
     Load {
         name: "streams of 200 events, requests of 35 KB",
         conversations: 1000,

@@ -180,11 +180,15 @@ fn a_canarys_code_in_a_clients_answer_is_critical_unless_the_client_has_sent_it(
     let upstream = Upstream::start(|request, out| {
         let text = String::from_utf8_lossy(&request.body).into_owned();
         let mut planted = PLANTED.lock().unwrap();
-        let mixed = text.contains("mix up");
-        if let Some(code) = code_in(&text).filter(|_| !mixed) {
-            *planted = code;
+        let (mixed, code) = (text.contains("mix up"), code_in(&text));
+        if let Some(code) = code.as_ref().filter(|_| !mixed) {
+            planted.clone_from(code);
         }
-        let said = if mixed { format!("The tag is {planted}.") } else { "Nothing to say.".to_owned() };
+        // Probes go on and plant others: who sends a code gets that one back.
+        let said = match mixed {
+            true => format!("The tag is {}.", code.as_ref().unwrap_or(&planted)),
+            false => "Nothing to say.".to_owned(),
+        };
         let choice =
             json!({"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"});
         let body = json!({"choices": [choice], "usage": {"prompt_tokens": 900}}).to_string();
@@ -208,17 +212,17 @@ fn a_canarys_code_in_a_clients_answer_is_critical_unless_the_client_has_sent_it(
     serin.reaches(&ok("crosstalk"), 1.0);
     assert_eq!(serin.metric(production), Some(1.0), "whoever sends a code may get it back");
     serin.stop();
-    let flags = |dir: &str| -> Vec<&'static str> {
+    let flags = |dir: &str| -> Vec<Vec<&'static str>> {
         let sessions = Conversations::read_only(&serin.dir.path().join(dir)).unwrap();
-        sessions.list(&Filter::default()).unwrap().into_iter().flat_map(|line| line.flags).collect()
+        sessions.list(&Filter::default()).unwrap().into_iter().map(|line| line.flags).collect()
     };
-    assert_eq!(flags("data").iter().filter(|name| **name == "crosstalk").count(), 1);
-    assert!(
-        flags("data/canary").iter().all(|name| name.starts_with("verdict:")),
-        "{:?}",
-        flags("data/canary")
-    );
-    assert!(!flags("data/canary").is_empty());
+    assert_eq!(flags("data").concat().iter().filter(|name| **name == "crosstalk").count(), 1);
+    // The probe that ran when Serin was stopped was cut, and there is one at a time.
+    let (cut, whole): (Vec<_>, Vec<_>) =
+        flags("data/canary").into_iter().partition(|flags| flags.contains(&"incomplete"));
+    assert!(cut.len() <= 1 && !cut.concat().contains(&"crosstalk"), "{cut:?}");
+    assert!(whole.concat().iter().all(|name| name.starts_with("verdict:")), "{whole:?}");
+    assert!(!whole.concat().is_empty());
 }
 
 /// An upstream that counts a token for four bytes of its messages, or half as many where a message asks it to forget; its
