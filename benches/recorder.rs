@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 #[path = "recorder/path.rs"]
@@ -21,6 +22,7 @@ mod talk;
 #[path = "recorder/threads.rs"]
 mod threads;
 
+use serin::fidelity::dye::Registry;
 use serin::journal::fs::Real;
 use serin::journal::seal::{How, seal};
 use serin::journal::{Keychain, segment};
@@ -260,8 +262,11 @@ fn seal_rest(dir: &Path, level: i32) {
 fn checks(metrics: &Metrics, wanted: bool) -> Option<Passive> {
     let config = passive::Config { enabled: wanted, queue: 1 << 20, ..passive::Config::default() };
     let crosstalk = metrics.counter("serin_crosstalk_total", "Crosstalk.");
-    let parts =
-        passive::Parts { metrics: passive::Metrics::new(metrics), dye: Default::default(), crosstalk };
+    let parts = passive::Parts {
+        metrics: passive::Metrics::new(metrics),
+        dye: Arc::new(Registry::new(64)),
+        crosstalk,
+    };
     Passive::start(&config, parts).expect("starts")
 }
 

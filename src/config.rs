@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::admin::audit;
 use crate::proxy::clients::{ClientBy, Terms};
 use crate::proxy::route;
 use crate::server::tls::{ClientCertificates, Identity};
@@ -94,6 +95,18 @@ pub struct Admin {
     pub token_file: PathBuf,
     /// Where it is written down who has read what was recorded; empty for a file in `[record] dir`.
     pub audit_file: PathBuf,
+    /// A file of it that has grown past this is put aside; and how many are kept besides.
+    pub audit_bytes: Size,
+    pub audit_files: usize,
+    /// Reads of what was recorded at the same time.
+    pub readers: usize,
+}
+
+impl Admin {
+    /// How much of the audit log is kept.
+    pub fn audit(&self) -> audit::Size {
+        audit::Size { bytes: self.audit_bytes.0, files: self.audit_files }
+    }
 }
 
 /// `[limits]`: every bound of the path in one place.
@@ -194,6 +207,9 @@ impl Default for Admin {
             client_certificates: ClientCertificates::None,
             token_file: PathBuf::new(),
             audit_file: PathBuf::new(),
+            audit_bytes: Size::mib(8),
+            audit_files: 8,
+            readers: 4,
         }
     }
 }
@@ -380,6 +396,11 @@ mod tests {
             ("[limits]\nbody = \"0B\"", "would refuse every request"),
             ("[balance]\naffinity_prefix = \"99999GiB\"", "beyond any use"),
             ("[record]\nturns = 0", "[record] turns is beyond any use"),
+            ("[record]\nread_files = 0", "[record] read_files is beyond any use"),
+            ("[record]\nread_cache = \"1B\"", "[record] read_cache is beyond any use"),
+            ("[passive]\nlines = 0", "[passive] lines = 0 would let nothing through"),
+            ("[admin]\nreaders = 2000", "[admin] readers = 2000 is beyond any use"),
+            ("[admin]\naudit_bytes = \"1B\"", "[admin] audit_bytes is beyond any use"),
             ("[record]\nparts = 67108865", "it goes from 1 to 67108864"),
             ("[listen]\nupgrades = [\"a b\"]", "is no name of a protocol"),
             ("[[upstream]]\nname = \"a\"\nurl = \"http://h\"\nhealth = \"/a b\"", "health is"),

@@ -243,3 +243,16 @@ fn json_says_all_that_is_promised() {
     assert_eq!(json["turns"][2]["response"]["content"], "It is Ada.");
     assert_eq!(json["turns"][0]["tokens"]["prompt"], 9);
 }
+
+#[test]
+fn a_reader_that_keeps_next_to_nothing_reads_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    three(dir.path());
+    let frugal = Options { read_cache: 0, read_files: 1, ..Options::default() };
+    let frugal = Conversations::read_with(dir.path(), frugal).expect("opens");
+    let shown =
+        |sessions: &Sessions, id| serde_json::to_value(sessions.show(id).expect("shows")).expect("is JSON");
+    for id in ["a0", "b0", "ab"] {
+        assert_eq!(shown(&frugal, id), shown(&sessions(dir.path()), id));
+    }
+}

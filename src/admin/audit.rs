@@ -1,5 +1,6 @@
 //! Who has read, erased or held what: lines of JSON, each of which names the hash of the one before.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -10,15 +11,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock;
 
-/// A file that has grown past this is put aside, and so many are kept besides the one that is written.
-const BYTES: u64 = 8 << 20;
-const KEPT: usize = 8;
 /// Refusals that are written within a minute; of those beyond only the number is. Strangers must not be able to push out
 /// what was written before.
 const REFUSALS: u32 = 20;
 const MINUTE: u64 = 60_000_000_000;
 /// Stands before the first line.
 const NOTHING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// How much of it is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// A file that has grown past so many bytes is put aside.
+    pub bytes: u64,
+    /// Files that are kept besides the one that is written.
+    pub files: usize,
+}
 
 /// What is written down.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +60,7 @@ fn is_none(count: &u32) -> bool {
 /// The log of one process.
 pub struct Audit {
     path: PathBuf,
+    size: Size,
     state: Mutex<State>,
 }
 
@@ -68,8 +76,8 @@ struct State {
 }
 
 impl Audit {
-    pub fn new(path: PathBuf) -> Audit {
-        Audit { path, state: Mutex::default() }
+    pub fn new(path: PathBuf, size: Size) -> Audit {
+        Audit { path, size, state: Mutex::default() }
     }
 
     /// Writes a line down. It is durable when this returns.
@@ -118,9 +126,9 @@ impl Audit {
         }
         (state.prev, state.unwritten) = (hash, 0);
         state.len += bytes.len() as u64;
-        if state.len >= BYTES {
+        if state.len >= self.size.bytes {
             state.file = None;
-            put_aside(&self.path)?;
+            put_aside(&self.path, self.size.files)?;
         }
         Ok(())
     }
@@ -194,13 +202,29 @@ fn aside(path: &Path, number: usize) -> PathBuf {
     name.into()
 }
 
-fn put_aside(path: &Path) -> io::Result<()> {
-    let there = |result: io::Result<()>| match result {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    };
-    for number in (1..KEPT).rev() {
-        there(fs::rename(aside(path, number), aside(path, number + 1)))?;
+/// The numbers of the files that were put aside, the oldest first.
+fn put_aside_before(path: &Path) -> io::Result<Vec<usize>> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return Ok(Vec::new()) };
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let other = entry?.file_name();
+        let number =
+            other.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.')?.parse().ok());
+        // Only as it is written here: no sign, no zero before it.
+        numbers.extend(number.filter(|number| aside(path, *number).file_name() == Some(&other)));
+    }
+    numbers.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(numbers)
+}
+
+/// Makes room for a new file; of those that were put aside, `kept` stay.
+fn put_aside(path: &Path, kept: usize) -> io::Result<()> {
+    for number in put_aside_before(path)? {
+        match number < kept {
+            true => fs::rename(aside(path, number), aside(path, number + 1))?,
+            false => fs::remove_file(aside(path, number))?,
+        }
     }
     fs::rename(path, aside(path, 1))
 }
@@ -235,7 +259,11 @@ pub struct Broken {
 pub fn verify(path: &Path) -> io::Result<Chain> {
     let mut chain = Chain::default();
     let mut expected: Option<String> = None;
-    for file in (1..=KEPT).rev().map(|number| aside(path, number)).chain([path.to_owned()]) {
+    let before = match put_aside_before(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        found => found?,
+    };
+    for file in before.into_iter().map(|number| aside(path, number)).chain([path.to_owned()]) {
         let text = match fs::read(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -271,13 +299,15 @@ pub fn verify(path: &Path) -> io::Result<Chain> {
 mod tests {
     use super::*;
 
+    const SIZE: Size = Size { bytes: 8 << 20, files: 3 };
+
     fn entry(id: &str) -> Entry<'_> {
         Entry { who: "ann", peer: "127.0.0.1:9", action: "content", id, outcome: "given" }
     }
 
     fn written(dir: &Path, count: usize) -> PathBuf {
         let path = dir.join("audit.jsonl");
-        let audit = Audit::new(path.clone());
+        let audit = Audit::new(path.clone(), SIZE);
         (0..count).for_each(|at| audit.write(&entry(&at.to_string())).expect("writes"));
         path
     }
@@ -320,16 +350,25 @@ mod tests {
     fn files_are_put_aside_and_the_chain_goes_through_them() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.jsonl");
-        for round in 0..KEPT + 3 {
-            let audit = Audit::new(path.clone());
+        for round in 0..SIZE.files + 3 {
+            let audit = Audit::new(path.clone(), SIZE);
             audit.write(&entry(&round.to_string())).expect("writes");
             drop(audit);
-            put_aside(&path).expect("is put aside");
+            put_aside(&path, SIZE.files).expect("is put aside");
         }
         written(dir.path(), 1);
         let chain = verify(&path).expect("reads");
-        assert_eq!((chain.files, chain.lines, chain.broken), (KEPT as u64 + 1, KEPT as u64 + 1, None));
-        fs::remove_file(aside(&path, 4)).expect("removes");
+        assert_eq!((chain.files, chain.lines, chain.broken), (4, 4, None));
+        // What looks like one of them and is none is left alone, and is nobody's line.
+        for name in ["audit.jsonl.04", "audit.jsonl.+4", "audit.jsonl.x"] {
+            fs::write(dir.path().join(name), "no line").expect("writes");
+        }
+        put_aside(&path, 2).expect("is put aside where fewer are kept now");
+        written(dir.path(), 1);
+        let chain = verify(&path).expect("reads");
+        assert_eq!((chain.files, chain.lines, chain.broken), (3, 3, None));
+        assert_eq!(fs::read_dir(dir.path()).expect("lists").count(), 6);
+        fs::remove_file(aside(&path, 1)).expect("removes");
         assert!(verify(&path).expect("reads").broken.is_some(), "a file is missing");
     }
 
@@ -337,7 +376,7 @@ mod tests {
     fn refusals_beyond_a_number_are_only_counted() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("audit.jsonl");
-        let audit = Audit::new(path.clone());
+        let audit = Audit::new(path.clone(), SIZE);
         for _ in 0..10 * REFUSALS {
             audit.refused(&Entry { outcome: "refused", ..entry("x") });
         }
@@ -352,7 +391,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_said() {
         let dir = tempfile::tempdir().expect("a directory");
-        let audit = Audit::new(dir.path().join("audit.jsonl"));
+        let audit = Audit::new(dir.path().join("audit.jsonl"), SIZE);
         fs::create_dir(dir.path().join("audit.jsonl")).expect("is made");
         assert!(audit.write(&entry("x")).is_err());
         fs::remove_dir(dir.path().join("audit.jsonl")).expect("removes");

@@ -15,8 +15,6 @@ use crate::conversation::{Asked, Conversations, Error, Sessions};
 use crate::journal::{self, Capture};
 use crate::recorder::tenant::{DEFAULT, Tenant};
 
-/// Reads at the same time; others are asked to come back.
-const READERS: usize = 4;
 /// Conversations in one answer.
 const LIMIT: usize = 100;
 const MOST: usize = 1000;
@@ -32,11 +30,13 @@ pub struct Recordings {
     /// The default one comes first.
     tenants: Vec<Tenant>,
     readers: Semaphore,
+    most: usize,
 }
 
 impl Recordings {
-    pub fn new(tenants: Vec<Tenant>) -> Recordings {
-        Recordings { tenants, readers: Semaphore::new(READERS) }
+    /// With `readers` reads at the same time; others are asked to come back.
+    pub fn new(tenants: Vec<Tenant>, readers: usize) -> Recordings {
+        Recordings { tenants, readers: Semaphore::new(readers), most: readers }
     }
 
     /// Conversations, the one with the latest activity first.
@@ -176,7 +176,7 @@ impl Recordings {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             Refusal::new(
                 status,
-                format!("{READERS} readers are being answered already"),
+                format!("{} readers are being answered already ([admin] readers)", self.most),
                 "here",
                 "ask again in a second",
             )

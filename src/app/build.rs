@@ -12,6 +12,7 @@ use crate::admin;
 use crate::canary;
 use crate::canary::driver::pinned;
 use crate::config::Config;
+use crate::fidelity::dye::Registry;
 use crate::fidelity::tag;
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -111,7 +112,7 @@ impl Built {
             None => None,
         };
         let names = names(config, originals.is_some());
-        let mut canaries = books(&metrics);
+        let mut canaries = books(config, &metrics);
         let passive = passive(config, &metrics, &canaries)?;
         let (recorder, writer) = recording(config, Ledger::new(&metrics, &names), passive)?;
         canaries.recorder = Some(recorder.clone());
@@ -251,9 +252,9 @@ pub fn whose(error: tenants::Error) -> Fault {
 fn desk(config: &Config, recorder: &Recorder, tenants: Vec<Tenant>) -> Result<admin::Desk, Fault> {
     Ok(admin::Desk {
         access: access(config)?,
-        audit: admin::audit::Audit::new(config.audit_file()),
+        audit: admin::audit::Audit::new(config.audit_file(), config.admin.audit()),
         recorder: recorder.clone(),
-        recordings: admin::Recordings::new(tenants),
+        recordings: admin::Recordings::new(tenants, config.admin.readers),
     })
 }
 
@@ -286,8 +287,9 @@ fn recording(config: &Config, ledger: Ledger, passive: Option<Passive>) -> Resul
 }
 
 /// Where canaries' outcomes go; verdicts are written down once there is a recorder.
-fn books(metrics: &Metrics) -> canary::Books {
-    canary::Books { metrics: canary::Metrics::new(metrics), live: Arc::default(), recorder: None }
+fn books(config: &Config, metrics: &Metrics) -> canary::Books {
+    let live = Arc::new(Registry::new(config.passive.codes));
+    canary::Books { metrics: canary::Metrics::new(metrics), live, recorder: None }
 }
 
 /// What checks the recorded turns, where there are any.

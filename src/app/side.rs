@@ -271,6 +271,7 @@ fn reachable(listener: SocketAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fidelity::dye::Registry;
 
     #[test]
     fn a_task_that_dies_is_forgotten_counted_and_started_anew() {
@@ -283,7 +284,7 @@ mod tests {
             tag_key: tag::Key::new([7; 32]),
             books: canary::Books {
                 metrics: canary::Metrics::new(&metrics),
-                live: Arc::default(),
+                live: Arc::new(Registry::new(64)),
                 recorder: None,
             },
         };

@@ -12,7 +12,7 @@ use crate::app::{Fault, code};
 use crate::clock;
 use crate::config::Config;
 use crate::conversation::render::{self, Look};
-use crate::conversation::{Asked, Filter, Subject};
+use crate::conversation::{Asked, Error, Filter, Session, Subject};
 use crate::import::Format;
 
 #[derive(Subcommand)]
@@ -118,6 +118,27 @@ impl Which {
     }
 }
 
+/// What `show` is to show: a client's conversation, else, where none has that id, a canary's.
+fn find(id: &str, turn: Option<&str>, how: &How, config: &Config) -> Result<Session, Fault> {
+    let look = |how: &How| {
+        let sessions = open(how, config)?;
+        Ok(match turn {
+            Some(turn) => sessions.show_turn(id, turn),
+            None => sessions.show(id),
+        })
+    };
+    let unknown = match look(how)? {
+        Err(error @ Error::Unknown(_)) if !how.canary && how.whose.tenant.is_none() => error,
+        found => return found.map_err(fault),
+    };
+    let of_canaries =
+        How { canary: true, whose: Whose { tenant: None }, dir: how.dir.clone(), json: how.json };
+    match of_canaries.journal(config)?.0.is_dir() {
+        true => look(&of_canaries)?.map_err(fault),
+        false => Err(fault(unknown)),
+    }
+}
+
 pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
     let text = match command {
         Command::List { which, how } => {
@@ -129,12 +150,7 @@ pub fn run(command: &Command, config: &Config) -> Result<(), Fault> {
             }
         }
         Command::Show { id, turn, full, how } => {
-            let sessions = open(how, config)?;
-            let session = match turn {
-                Some(turn) => sessions.show_turn(id, turn),
-                None => sessions.show(id),
-            };
-            let session = session.map_err(fault)?;
+            let session = find(id, turn.as_deref(), how, config)?;
             if let Some(locked) = &session.locked {
                 let _ = writeln!(std::io::stderr(), "serin: {locked}");
             }

@@ -39,6 +39,12 @@ impl Config {
             ("[balance] abort_queue", self.balance.abort_queue, MILLION),
             ("[record] queue", self.record.queue, MILLION),
             ("[passive] queue", self.passive.queue, MILLION),
+            ("[passive] turns", self.passive.turns, 64 * MILLION),
+            ("[passive] lines", self.passive.lines, 64 * MILLION),
+            ("[passive] models", self.passive.models, MILLION),
+            ("[passive] codes", self.passive.codes, MILLION),
+            ("[admin] readers", self.admin.readers, 1_024),
+            ("[admin] audit_files", self.admin.audit_files, 10_000),
             ("[log] queue", self.log.queue, MILLION),
             ("[trace] queue", self.trace.queue, MILLION),
             ("[fallback] threads", self.fallback.threads, 1_024),
@@ -60,6 +66,10 @@ impl Config {
                 "[balance] affinity_prefix = \"{}\" is beyond any use; {most} is the most",
                 self.balance.affinity_prefix
             ));
+        }
+        let (least, most) = (Size(64 << 10), Size::mib(4096));
+        if !(least..=most).contains(&self.admin.audit_bytes) {
+            return Err(format!("[admin] audit_bytes is beyond any use; it goes from {least} to {most}"));
         }
         match self.limits.pool_size > MILLION {
             true => Err(format!("[limits] pool_size = {} is beyond any use", self.limits.pool_size)),

@@ -28,7 +28,7 @@ pub struct Sessions {
 
 impl Sessions {
     pub(super) fn open(dir: &Path, options: Options) -> Result<Sessions> {
-        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?;
+        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?.caching(options.cache());
         let source = Source::open(dir, options);
         let disk = Index::open_read_only(&dir.join(INDEX_FILE));
         if let Some(index) = disk.as_ref()
@@ -60,7 +60,7 @@ impl Sessions {
 
     /// As [`Sessions::open`], where somebody records and keeps the index: it is taken as it is, and may be a commit behind.
     pub(super) fn open_live(dir: &Path, options: Options) -> Result<Sessions> {
-        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?;
+        let reader = Reader::open_at(dir, Lsn::default(), options.keys.clone())?.caching(options.cache());
         match Index::open_read_only(&dir.join(INDEX_FILE)) {
             Some(index) if reader.replica() == Some(index.watermark()?.replica) => {
                 let (source, damage) = (Source::open(dir, options), Damage::default());

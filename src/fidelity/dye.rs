@@ -9,21 +9,12 @@ use dashmap::DashMap;
 use super::secret::{Secret, is_code};
 use super::text::{Token, tokens};
 
-/// How many codes a registry keeps unless told otherwise: about a day of busy probing.
-pub const DEFAULT_CAPACITY: usize = 8_192;
-
 /// A bounded set of live codes with the probe each belongs to. The oldest leave first.
 #[derive(Debug)]
 pub struct Registry {
     capacity: usize,
     owners: DashMap<String, String>,
     order: Mutex<VecDeque<String>>,
-}
-
-impl Default for Registry {
-    fn default() -> Self {
-        Self::new(DEFAULT_CAPACITY)
-    }
 }
 
 impl Registry {

@@ -1,6 +1,6 @@
 //! Recall codes: `word-word-1234-c`, unguessable, easy to copy, easy to score.
 //!
-//! A code carries 22 bits in two words of a list of at least 2,048, 13.3 bits in four digits and 5
+//! A code carries 22 bits in two different words of a list of at least 2,048, 13.3 bits in four digits and 5
 //! bits in a check character of a 32-letter alphabet. All of it comes from a keyed hash of the
 //! probe's id, and the check character from a second keyed hash over the parts, so a code cannot be
 //! guessed (over 40 bits) and one that was made up or misread carries a wrong check character with
@@ -13,7 +13,8 @@ use std::sync::LazyLock;
 /// Characters a check character is taken from.
 const CHECK_ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
-/// The words of codes, one per line: lower-case ASCII, three to eight letters, sorted.
+/// The words of codes, one per line: lower-case ASCII, three to eight letters, sorted, none of which
+/// is a word of the filler.
 static WORDS: LazyLock<Vec<&'static str>> =
     LazyLock::new(|| include_str!("secret/words.txt").lines().collect());
 
@@ -47,12 +48,10 @@ impl Minter {
             let bytes: [u8; 8] = std::array::from_fn(|i| draw[at + i]);
             ((u128::from(u64::from_le_bytes(bytes)) * bound as u128) >> 64) as usize
         };
-        let body = format!(
-            "{}-{}-{:04}",
-            WORDS[number(0, WORDS.len())],
-            WORDS[number(8, WORDS.len())],
-            number(16, 10_000)
-        );
+        let first = number(0, WORDS.len());
+        // Another word than the first: a word that stands twice is gone on from as the first time it stood.
+        let second = (first + 1 + number(8, WORDS.len() - 1)) % WORDS.len();
+        let body = format!("{}-{}-{:04}", WORDS[first], WORDS[second], number(16, 10_000));
         let check = self.check(&body);
         Secret { text: format!("{body}-{check}") }
     }
@@ -121,6 +120,7 @@ pub fn is_code(segments: [&str; 4]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fidelity::haystack::Haystack;
     use proptest::prelude::*;
     use std::collections::HashSet;
 
@@ -131,6 +131,15 @@ mod tests {
         assert!(WORDS.iter().all(|word| is_code([word, word, "0000", "a"])));
         let bits = 2.0 * (WORDS.len() as f64).log2() + 10_000f64.log2() + 5.0;
         assert!(bits >= 40.0, "{bits} bits");
+    }
+
+    #[test]
+    fn no_word_of_a_code_stands_in_filler() {
+        // Else what follows that word in the filler is a second, wrong, way to go on with the code.
+        let text = Haystack::new(1).words(100_000).to_ascii_lowercase();
+        let filler: HashSet<&str> = text.split(|c: char| !c.is_ascii_alphabetic()).collect();
+        let shared: Vec<_> = WORDS.iter().filter(|word| filler.contains(**word)).collect();
+        assert!(shared.is_empty(), "{shared:?}");
     }
 
     #[test]
@@ -151,6 +160,7 @@ mod tests {
         let minter = Minter::new([3; 32]);
         let codes: HashSet<Secret> = (0..10_000).map(|i| minter.mint("probe", i)).collect();
         assert_eq!(codes.len(), 10_000);
+        assert!(codes.iter().map(Secret::segments).all(|[first, second, ..]| first != second));
         assert!(codes.iter().all(|code| minter.genuine(code.as_str())));
         let strangers = codes.iter().filter(|code| Minter::new([4; 32]).genuine(code.as_str())).count();
         assert!((200..450).contains(&strangers), "about 1 in 32 passes by chance, found {strangers}");

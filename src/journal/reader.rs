@@ -12,8 +12,8 @@ use super::pack::Found;
 use super::record::Record;
 use super::scan::{Scan, ScannedFrame};
 use super::segment::{self, Class, SegmentFile, SegmentHeader};
-use super::store::Store;
-use super::{Error, Lsn, Result, token};
+use super::store::{Cache, Store};
+use super::{Error, Lsn, Options, Result, token};
 
 /// What could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -75,7 +75,7 @@ impl Reader {
         let mut waiting = VecDeque::from(segment::list(dir)?);
         skip_to(&mut waiting, from)?;
         let (ready, damage) = (VecDeque::new(), Damage::default());
-        let store = Store::new(dir, keys.clone());
+        let store = Store::new(dir, keys.clone(), Options::default().cache());
         let (erased, dir) = (Erased::of(dir)?, dir.to_owned());
         let (current, first_locked) = (None, None);
         Ok(Reader {
@@ -91,6 +91,12 @@ impl Reader {
             damage,
             first_locked,
         })
+    }
+
+    /// Keeps so much for the next question about an exchange.
+    pub fn caching(mut self, cache: Cache) -> Reader {
+        self.store = Store::new(&self.dir, self.keys.clone(), cache);
+        self
     }
 
     /// Shows exchanges without their bodies, which is quick.

@@ -13,16 +13,21 @@ use super::scan::{self, Scan};
 use super::segment::{self, Class, SegmentFile, SegmentHeader};
 use super::{Error, Exchange, Lsn, Result};
 
-/// The most bytes of decoded frames that are kept for the next question.
-const CACHE_BYTES: usize = 32 << 20;
-/// The most files that are kept open.
-const CACHE_FILES: usize = 256;
+/// What is kept for the next question.
+#[derive(Clone, Copy, Debug)]
+pub struct Cache {
+    /// The most bytes of decoded frames, but for one frame.
+    pub bytes: usize,
+    /// The most open files.
+    pub files: usize,
+}
 
 /// Finds records. It looks at the directory again where a file is gone, as sealing and forgetting take files away.
 pub struct Store {
     dir: PathBuf,
     keys: Arc<Keychain>,
     state: RefCell<State>,
+    cache: Cache,
 }
 
 #[derive(Default)]
@@ -46,8 +51,8 @@ struct Frame {
 }
 
 impl Store {
-    pub fn new(dir: &Path, keys: Arc<Keychain>) -> Store {
-        Store { dir: dir.to_owned(), keys, state: RefCell::default() }
+    pub fn new(dir: &Path, keys: Arc<Keychain>, cache: Cache) -> Store {
+        Store { dir: dir.to_owned(), keys, state: RefCell::default(), cache }
     }
 
     /// The record of that number. `None` where there is none, or none any more.
@@ -56,14 +61,14 @@ impl Store {
     /// [`Error::Io`].
     pub fn get(&self, lsn: Lsn, class: Class) -> Result<Option<Record>> {
         let mut state = self.state.borrow_mut();
-        if let Some(found) = state.find(lsn, class, &self.keys)? {
+        if let Some(found) = state.find(lsn, class, &self.keys, self.cache)? {
             return Ok(Some(found));
         }
         // It may have been written, sealed or taken away since the directory was looked at.
         if !state.refresh(&self.dir, lsn)? {
             return Ok(None);
         }
-        state.find(lsn, class, &self.keys)
+        state.find(lsn, class, &self.keys, self.cache)
     }
 
     /// What is said of the segment that may have a record of that number, where its key is not here.
@@ -102,14 +107,14 @@ impl State {
         Ok(self.files.remove(&(segment.number, Class::Mixed)).is_some())
     }
 
-    fn find(&mut self, lsn: Lsn, class: Class, keys: &Keychain) -> Result<Option<Record>> {
+    fn find(&mut self, lsn: Lsn, class: Class, keys: &Keychain, cache: Cache) -> Result<Option<Record>> {
         let Some(segment) = self.segment_of(lsn)? else { return Ok(None) };
         let class = if segment.is_open() { Class::Mixed } else { class };
         let Some(path) = segment.holding(class) else { return Ok(None) };
         let key = (segment.number, class);
         if !self.files.contains_key(&key) {
             let Some(file) = gone(open(&path, segment.number, keys), &path)? else { return Ok(None) };
-            if self.files.len() >= CACHE_FILES {
+            if self.files.len() >= cache.files {
                 self.files.clear();
             }
             self.files.insert(key, file);
@@ -128,7 +133,7 @@ impl State {
         let bytes = frame.head.raw_len as usize;
         let Some(records) = file.scan.decode(&frame, first) else { return Ok(None) };
         let found = pick(&records, lsn);
-        self.remember(Frame { place, records, bytes });
+        self.remember(Frame { place, records, bytes }, cache.bytes);
         Ok(found)
     }
 
@@ -164,10 +169,10 @@ impl State {
         Ok(found)
     }
 
-    fn remember(&mut self, frame: Frame) {
+    fn remember(&mut self, frame: Frame, most: usize) {
         self.cached += frame.bytes;
         self.frames.push_back(frame);
-        while self.cached > CACHE_BYTES && self.frames.len() > 1 {
+        while self.cached > most && self.frames.len() > 1 {
             self.cached -= self.frames.pop_front().map_or(0, |frame| frame.bytes);
         }
     }

@@ -14,6 +14,7 @@ use super::pack::{self, Keep, Known};
 use super::record::{Exchange, Link, Record};
 use super::scan::Scan;
 use super::segment::{self, Class, SegmentHeader, VERSION};
+use super::store::Cache;
 use super::{Error, Lsn, Result, token};
 use crate::openai::outline::Outline;
 use crate::{clock, ids};
@@ -47,6 +48,9 @@ pub struct Options {
     pub turns: usize,
     pub messages: usize,
     pub environments: usize,
+    /// What a reader of sessions keeps: bytes of decoded frames, and open files.
+    pub read_cache: usize,
+    pub read_files: usize,
     pub sync: Sync,
     /// Whose records these are.
     pub tenant: [u8; 16],
@@ -54,6 +58,13 @@ pub struct Options {
     pub unix_nanos: fn() -> u64,
     pub fs: Arc<dyn Fs>,
     pub keys: Arc<Keychain>,
+}
+
+impl Options {
+    /// What a reader keeps.
+    pub fn cache(&self) -> Cache {
+        Cache { bytes: self.read_cache, files: self.read_files }
+    }
 }
 
 impl Default for Options {
@@ -67,6 +78,8 @@ impl Default for Options {
             turns: 50_000,
             messages: 100_000,
             environments: 6_250,
+            read_cache: 32 << 20,
+            read_files: 256,
             sync: Sync::Group,
             tenant: [0; 16],
             unix_nanos: clock::unix_nanos,

@@ -49,6 +49,9 @@ pub struct Config {
     /// Messages, and system prompts with their tools, that are remembered, so that each is read once.
     pub messages: usize,
     pub environments: usize,
+    /// What each reader of sessions keeps: bytes of decoded frames, and open files.
+    pub read_cache: Size,
+    pub read_files: usize,
     /// Parts of requests that are remembered as holding no secret, so that each is looked through once.
     pub parts: usize,
     /// For how long after their day each class of records is kept.
@@ -92,6 +95,8 @@ impl Default for Config {
             turns: 50_000,
             messages: 100_000,
             environments: 6_250,
+            read_cache: Size::mib(32),
+            read_files: 256,
             parts: 100_000,
             keep_streams: Span::seconds(2 * 86_400),
             keep_content: Span::seconds(7 * 86_400),
@@ -138,6 +143,7 @@ impl Config {
         let beyond = [
             ("segment", self.segment, Size::mib(1), Size::mib(4096)),
             ("commit_bytes", self.commit_bytes, Size(1), self.memory),
+            ("read_cache", self.read_cache, Size(64 << 10), Size::mib(4096)),
             ("ballast", self.ballast, Size(0), Size::mib(1024)),
         ];
         beyond.into_iter().try_for_each(|(key, value, least, most)| within(key, value, least, most))?;
@@ -155,6 +161,7 @@ impl Config {
             ("turns", self.turns),
             ("messages", self.messages),
             ("environments", self.environments),
+            ("read_files", self.read_files),
             ("parts", self.parts),
         ];
         counts.into_iter().try_for_each(|(key, count)| within(key, count, 1, MOST))
@@ -178,6 +185,8 @@ impl Config {
             turns: self.turns,
             messages: self.messages,
             environments: self.environments,
+            read_cache: usize::try_from(self.read_cache.0).unwrap_or(usize::MAX),
+            read_files: self.read_files,
             sync: self.sync,
             ..Options::default()
         }

@@ -5,7 +5,7 @@
 //! recall is known. With `index_topk = 512` its selecting layer reaches everything at 2k tokens and not at 32k.
 
 use crate::support::upstream::Upstream;
-use crate::support::{Serin, eventually, value};
+use crate::support::{Serin, eventually, program, value};
 
 /// Verdicts that count as losses.
 const LOSSES: [&str; 6] = ["misbound", "corrupted", "denied", "degenerate", "lost_unknown", "lost_wrong"];
@@ -95,7 +95,7 @@ fn at_32k_a_selection_of_512_is_a_loss_and_becomes_an_alarm() {
 fn canaries_are_no_clients_to_anyone_but_us() {
     let body = br#"{"object":"list","data":[{"id":"m"}]}"#;
     let upstream = Upstream::canned(crate::support::upstream::whole("200 OK", "application/json", body));
-    let serin = Serin::before(upstream.address, "[canary]\nenabled = true\ninterval = \"100ms\"\n");
+    let mut serin = Serin::before(upstream.address, "[canary]\nenabled = true\ninterval = \"100ms\"\n");
     let probe = eventually("a probe arrives", || {
         upstream.received().into_iter().find(|request| request.head.starts_with("POST /v1/chat/completions "))
     });
@@ -112,6 +112,17 @@ fn canaries_are_no_clients_to_anyone_but_us() {
     // Clients' counters and sessions know nothing of it.
     let clients = value(&text, "serin_proxy_requests_total{outcome=\"complete\",upstream=\"router\"}");
     assert_eq!(clients, Some(0.0));
+    serin.stop();
+    let sessions = |arguments: &[&str]| {
+        let output = program::run(serin.dir.path(), &[&["sessions"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(sessions(&["list", "--json"]), "");
+    // By its id, which the log names, its conversation is found all the same.
+    let lines = sessions(&["list", "--canary", "--json"]);
+    let line: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert!(sessions(&["show", line["id"].as_str().unwrap()]).contains("user"));
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn probe(stream: bool) -> Probe {
 async fn run(stream: bool, answer: impl Fn(usize, &Asked) -> String) -> (Outcome, Vec<Asked>) {
     let server = Scripted::start().await;
     let driver = driver(server.address());
-    let (probe, live) = (probe(stream), Registry::default());
+    let (probe, live) = (probe(stream), Registry::new(64));
     live.register(&probe.secret, &probe.id);
     let outcome = server.during(answer, driver.run(&probe, 1_000, Some("sk-1"), &live)).await;
     (outcome, server.asked.into_inner().expect("no panic while held"))
@@ -86,7 +86,7 @@ async fn nobody_there_is_an_error() {
     let server = Scripted::start().await;
     let address = server.address();
     drop(server);
-    let outcome = driver(address).run(&probe(false), 100, None, &Registry::default()).await;
+    let outcome = driver(address).run(&probe(false), 100, None, &Registry::new(64)).await;
     assert_eq!((outcome.judgement.verdict, outcome.cause), (Verdict::Error, Some("connect")));
     assert_eq!(outcome.upstream, "unknown");
 }
@@ -173,14 +173,14 @@ async fn silence_runs_into_the_limit() {
     let limits = Limits { head: Duration::from_millis(20), ..Limits::default() };
     let driver = Driver::new(Door::new(server.address(), limits), tag::Key::new([5; 32]));
     // Nothing accepts: the connection stands in the backlog and no answer comes.
-    let outcome = driver.run(&probe(false), 100, None, &Registry::default()).await;
+    let outcome = driver.run(&probe(false), 100, None, &Registry::new(64)).await;
     assert_eq!(outcome.cause, Some("timeout before the answer"));
 }
 
 #[tokio::test]
 async fn another_probes_code_is_crosstalk() {
     let server = Scripted::start().await;
-    let (probe, live) = (probe(false), Registry::default());
+    let (probe, live) = (probe(false), Registry::new(64));
     let other = Minter::new([9; 32]).mint("p2", 0);
     live.register(&probe.secret, &probe.id);
     live.register(&other, "p2");
@@ -193,7 +193,7 @@ async fn another_probes_code_is_crosstalk() {
 #[tokio::test]
 async fn crosstalk_in_an_exchange_that_is_repeated_is_not_forgotten() {
     let server = Scripted::start().await;
-    let (probe, live) = (probe(false), Registry::default());
+    let (probe, live) = (probe(false), Registry::new(64));
     let other = Minter::new([9; 32]).mint("p2", 0);
     live.register(&probe.secret, &probe.id);
     live.register(&other, "p2");

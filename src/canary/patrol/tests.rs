@@ -19,7 +19,7 @@ struct Round {
 }
 
 fn books(metrics: Metrics) -> Books {
-    Books { metrics, live: Arc::default(), recorder: None }
+    Books { metrics, live: Arc::new(Registry::new(64)), recorder: None }
 }
 
 impl Round {

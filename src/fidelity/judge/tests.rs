@@ -14,7 +14,7 @@ const FOREIGN: &str = "falcon-marble-7750-z";
 fn judged(delivery: &Delivery, continuation: bool) -> Judgement {
     let secret = Secret::parse(SECRET).expect("a code");
     let decoys = [Secret::parse(DECOY).expect("a code")];
-    let live = Registry::default();
+    let live = Registry::new(64);
     live.register(&secret, "mine");
     live.register(&decoys[0], "mine");
     live.register(&Secret::parse(FOREIGN).expect("a code"), "other");

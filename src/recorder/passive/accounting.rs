@@ -25,8 +25,6 @@ const NORMAL: f64 = 1.4826;
 const SHORTEST: usize = 1024;
 /// What a message costs beside its words, in bytes.
 const PER_MESSAGE: usize = 16;
-/// Models, languages and sizes that are told apart.
-const MOST: usize = 1024;
 /// Values between two looks at the whole window.
 const REFRESH: usize = 8;
 
@@ -59,8 +57,11 @@ pub struct Measure {
 }
 
 /// What was learned.
-#[derive(Default)]
-pub struct Accounting(HashMap<Class, Baseline>);
+pub struct Accounting {
+    baselines: HashMap<Class, Baseline>,
+    /// Models, languages and sizes that are told apart.
+    most: usize,
+}
 
 impl Baseline {
     fn is_ready(&self) -> bool {
@@ -120,16 +121,21 @@ impl Measure {
 }
 
 impl Accounting {
+    /// Learns of `most` models, languages and sizes.
+    pub fn new(most: usize) -> Accounting {
+        Accounting { baselines: HashMap::new(), most }
+    }
+
     /// Holds what the server has counted against what is known, and learns from it.
     pub fn check(&mut self, model: &str, measure: &Measure, tokens: u64) -> Option<Finding> {
         if tokens == 0 {
             return Some(Check::PromptTokens.came_to("short"));
         }
         let class = measure.class(model);
-        if self.0.len() >= MOST && !self.0.contains_key(&class) {
+        if self.baselines.len() >= self.most && !self.baselines.contains_key(&class) {
             return None;
         }
-        let baseline = self.0.entry(class).or_default();
+        let baseline = self.baselines.entry(class).or_default();
         let value = (tokens as f64 / measure.amount).ln();
         let off = value - baseline.median;
         if baseline.is_ready() && off.abs() > DEVIATIONS * baseline.deviation {
@@ -145,7 +151,7 @@ impl Accounting {
     pub fn least(&self, model: &str, measure: &Measure) -> Option<u64> {
         let mut class = measure.class(model);
         loop {
-            if let Some(baseline) = self.0.get(&class).filter(|baseline| baseline.is_ready()) {
+            if let Some(baseline) = self.baselines.get(&class).filter(|baseline| baseline.is_ready()) {
                 let least = baseline.median - DEVIATIONS * baseline.deviation;
                 return Some((measure.amount * least.exp()) as u64);
             }
@@ -166,7 +172,7 @@ mod tests {
 
     /// Prompts of 20 to 30 KB at about four bytes a token.
     fn learned(count: usize) -> (Accounting, usize) {
-        let (mut accounting, mut dice, mut suspicious) = (Accounting::default(), Dice::new(5), 0);
+        let (mut accounting, mut dice, mut suspicious) = (Accounting::new(9), Dice::new(5), 0);
         for _ in 0..count {
             let bytes = 20_000.0 + 1000.0 * f64::from(dice.below(10) as u32);
             let tokens = bytes / (3.8 + 0.04 * f64::from(dice.below(10) as u32));
@@ -221,11 +227,11 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded() {
-        let mut accounting = Accounting::default();
-        for number in 0..2 * MOST {
+        let mut accounting = Accounting::new(5);
+        for number in 0..10 {
             accounting.check(&format!("m{number}"), &measure(5_000.0), 1_000);
         }
-        assert_eq!(accounting.0.len(), MOST);
+        assert_eq!(accounting.baselines.len(), 5);
     }
 
     proptest! {

@@ -42,9 +42,12 @@ impl Checks {
             dye: parts.dye,
             crosstalk: parts.crosstalk,
             tokenizers: Tokenizers::read(config)?,
-            accounting: Accounting::default(),
-            turns: Turns::new(),
-            limits: Limits::new(contexts.map(|model| (model.name.clone(), model.context)).collect()),
+            accounting: Accounting::new(config.models),
+            turns: Turns::new(config.turns),
+            limits: Limits::new(
+                contexts.map(|model| (model.name.clone(), model.context)).collect(),
+                config.models,
+            ),
         })
     }
 

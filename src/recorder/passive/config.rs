@@ -13,6 +13,13 @@ pub struct Config {
     pub queue: usize,
     /// The share of exchanges of which a checksum is taken where bodies come in and where they go out.
     pub digest_sample: f64,
+    /// Turns, and lines with their token counts, that are remembered.
+    pub turns: usize,
+    pub lines: usize,
+    /// Models that are learned about.
+    pub models: usize,
+    /// Codes of canaries that are looked for in clients' answers.
+    pub codes: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub model: Vec<Model>,
 }
@@ -33,7 +40,16 @@ pub struct Model {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { enabled: true, queue: 1024, digest_sample: 0.01, model: Vec::new() }
+        Self {
+            enabled: true,
+            queue: 1024,
+            digest_sample: 0.01,
+            turns: 16_384,
+            lines: 131_072,
+            models: 1_024,
+            codes: 8_192,
+            model: Vec::new(),
+        }
     }
 }
 

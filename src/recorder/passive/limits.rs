@@ -8,8 +8,6 @@ use serde::Deserialize;
 use super::finding::OK;
 use super::{Check, Finding, Turn};
 
-/// Models whose context is learned.
-const MOST: usize = 1024;
 /// What may be a context's length in tokens.
 const SANE: std::ops::Range<u64> = 128..1 << 30;
 /// Characters between the words that name a limit and its number.
@@ -31,10 +29,11 @@ const NAMED: [&str; 9] = [
 ];
 
 /// The lengths that are known.
-#[derive(Default)]
 pub struct Limits {
     configured: HashMap<String, u64>,
     learned: HashMap<String, u64>,
+    /// Models that are learned about.
+    most: usize,
 }
 
 #[derive(Deserialize)]
@@ -50,8 +49,9 @@ struct Model {
 }
 
 impl Limits {
-    pub fn new(configured: HashMap<String, u64>) -> Limits {
-        Limits { configured, learned: HashMap::new() }
+    /// Learns of `most` models besides those that are configured.
+    pub fn new(configured: HashMap<String, u64>, most: usize) -> Limits {
+        Limits { configured, learned: HashMap::new(), most }
     }
 
     fn of(&self, model: &str) -> Option<u64> {
@@ -59,7 +59,7 @@ impl Limits {
     }
 
     fn learn(&mut self, model: &str, tokens: u64) {
-        if SANE.contains(&tokens) && (self.learned.len() < MOST || self.learned.contains_key(model)) {
+        if SANE.contains(&tokens) && (self.learned.len() < self.most || self.learned.contains_key(model)) {
             self.learned.insert(model.to_owned(), tokens);
         }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_cannot_fit_and_was_answered_is_told() {
-        let mut limits = Limits::new(HashMap::from([("a".to_owned(), 8192)]));
+        let mut limits = Limits::new(HashMap::from([("a".to_owned(), 8192)]), 9);
         let outcome = |found: Option<Finding>| found.map(|found| found.outcome);
         assert_eq!(outcome(limits.answered("a", 8192, Some(8000))), Some(OK));
         assert_eq!(outcome(limits.answered("a", 8193, Some(4096))), Some("truncated"));
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn lists_teach_and_what_was_read_all_the_same_corrects() {
-        let mut limits = Limits::default();
+        let mut limits = Limits::new(HashMap::new(), 2);
         limits.listed(
             br#"{"data":[{"id":"b","max_model_len":4096},{"id":"c"},{"id":"d","context_length":1}]}"#,
         );
@@ -152,6 +152,9 @@ mod tests {
         assert_eq!(limits.answered("b", 5000, Some(5000)).map(|found| found.outcome), Some(OK));
         assert_eq!(limits.of("b"), Some(5000));
         limits.listed(b"{");
+        // Of two there is room for another one, and no more; those that are known are corrected still.
+        limits.listed(br#"{"data":[{"id":"e","max_model_len":512},{"id":"f","max_model_len":512},{"id":"b","max_model_len":600}]}"#);
+        assert_eq!((limits.of("e"), limits.of("f"), limits.of("b")), (Some(512), None, Some(600)));
     }
 
     proptest! {

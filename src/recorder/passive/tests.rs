@@ -38,7 +38,7 @@ impl Bench {
     fn new(config: &Config) -> Bench {
         let registry = crate::metrics::Metrics::default();
         let crosstalk = registry.counter("serin_test_crosstalk_total", "Crosstalk.");
-        let parts = Parts { metrics: Metrics::new(&registry), dye: Arc::default(), crosstalk };
+        let parts = Parts { metrics: Metrics::new(&registry), dye: Arc::new(Registry::new(64)), crosstalk };
         Bench { checks: Checks::new(config, parts).expect("starts"), registry }
     }
 

@@ -7,12 +7,10 @@ use tokenizers::Tokenizer;
 use super::config;
 use crate::recent::Recent;
 
-/// Lines whose counts are remembered, of all models.
-const REMEMBERED: usize = 1 << 17;
-
 /// The tokenizers that are configured, by model.
 pub struct Tokenizers {
     models: HashMap<String, Tokenizer>,
+    /// Counts that are remembered, of all models.
     lines: Recent<[u8; 16], u32>,
 }
 
@@ -30,7 +28,7 @@ impl Tokenizers {
             })?;
             models.insert(model.name.clone(), read);
         }
-        Ok(Tokenizers { models, lines: Recent::new(REMEMBERED) })
+        Ok(Tokenizers { models, lines: Recent::new(config.lines) })
     }
 
     /// The tokens of a text; `None` for a model without a tokenizer. Counted by lines: where a token goes over the end of

@@ -12,8 +12,6 @@ use crate::conversation::projection::Node;
 use crate::openai::{Ask, Words};
 use crate::recent::Recent;
 
-/// Turns that are remembered for those that follow.
-const REMEMBERED: usize = 16_384;
 /// Tokens, and the share of the parent's prompt, by which a template may differ from turn to turn.
 const TOLERANCE: u64 = 16;
 const TOLERANCE_SHARE: u64 = 100;
@@ -46,8 +44,9 @@ pub struct Followed {
 }
 
 impl Turns {
-    pub fn new() -> Turns {
-        Turns(Recent::new(REMEMBERED))
+    /// Remembers so many turns for those that follow.
+    pub fn new(remembered: usize) -> Turns {
+        Turns(Recent::new(remembered))
     }
 
     /// Compares a turn with the one it goes on from, and remembers it.
