@@ -37,6 +37,7 @@ pub mod frame;
 pub mod fs;
 pub mod keys;
 mod lsn;
+mod options;
 pub mod pack;
 pub mod piece;
 mod reader;
@@ -56,10 +57,11 @@ use std::path::{Path, PathBuf};
 
 pub use keys::Keychain;
 pub use lsn::Lsn;
+pub use options::{Options, Sync};
 pub use pack::Keep;
 pub use reader::{Damage, Reader};
 pub use record::{Capture, End, Exchange, Flag, Gap, Header, Level, Link, Origin, Phase, Record};
-pub use writer::{Journal, Options, Sync};
+pub use writer::Journal;
 
 /// What may go wrong with a journal.
 #[derive(Debug, thiserror::Error)]
